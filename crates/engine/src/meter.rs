@@ -113,14 +113,14 @@ impl Meter {
         (took > self.least).then_some(took)
     }
 
-    /// To be called when the poller has read the clock. Visits are examined for longer than planned while `must_go_on` is true.
+    /// To be called when the poller has read the clock. Visits are examined while `must_examine` is true, also if none took too long.
     #[inline]
-    pub(crate) fn look_at_clock(&mut self, now: u64, must_go_on: impl FnOnce() -> bool) {
+    pub(crate) fn look_at_clock(&mut self, now: u64, must_examine: impl FnOnce() -> bool) {
         let every = if self.examining { READ_EVERY_EXAMINED_NS } else { READ_EVERY_NS };
         if now.saturating_sub(self.usage.at()) > every {
             self.read_usage(now);
-            if self.examining && now > self.until && !must_go_on() {
-                self.examining = false;
+            if now > self.until {
+                self.examining = must_examine() && self.area.is_some();
             }
         }
     }
@@ -287,6 +287,10 @@ mod tests {
         assert!(meter.examining, "a thread is kept");
         meter.look_at_clock(first + 2 * (READ_EVERY_NS + 1), || false);
         assert!(!meter.examining, "there was no further long visit");
+        meter.look_at_clock(first + 3 * (READ_EVERY_NS + 1), || true);
+        assert!(meter.examining, "a thread is kept, in whose memory the next one may be kept");
+        meter.look_at_clock(first + 4 * (READ_EVERY_NS + 1), || false);
+        assert!(!meter.examining);
         // Another one soon after.
         meter.examine(first + 1);
         assert_eq!((meter.examining, meter.term), (true, 2 * EXAMINED_NS));

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Wake, Waker};
 
-use ringway_switch::DetourRoom;
+use ringway_switch::{DetourEnd, DetourRoom, Port};
 
 use crate::poller_state::PollerState;
 use crate::shared::Shared;
+use crate::source::Source;
 use crate::topology::Attached;
 
 /// Nanoseconds after which a quarantine poller checks again whether a port may go back.
@@ -38,15 +39,29 @@ pub(crate) fn begin(shared: &Shared, attached: &Attached, room: DetourRoom) -> b
     let load = |state: &&Arc<PollerState>| state.load.load(Ordering::Relaxed);
     let Some(poller) = shared.quarantine_pollers().iter().min_by_key(load) else { return false };
     let Some(port) = attached.port() else { return false };
-    if !port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller)))), room) {
+    let begun = || attached.source.set_quarantine_poller(Some(poller.number));
+    let has_begun = port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller)))), room, begun);
+    // For the next one, and for this one if it was refused.
+    shared.relief.prepare();
+    if !has_begun {
         return false;
     }
     poller.load.fetch_add(1, Ordering::Relaxed);
-    attached.source.set_quarantine_poller(Some(poller.number));
     shared.topology.touch();
     shared.wake();
     poller.wake();
     true
+}
+
+/// Takes a port from its quarantine poller, if its detour can end. One that is shut keeps it: shut first, it finds the detour or begins one.
+pub(crate) fn end(source: &Source, port: &Port) -> DetourEnd {
+    port.end_detour(|| {
+        let may_end = !source.is_shut();
+        if may_end {
+            source.set_quarantine_poller(None);
+        }
+        may_end
+    })
 }
 
 /// Ends a port's quarantine after all pollers have ended.
@@ -71,3 +86,7 @@ pub(crate) fn poller_of(attached: &Attached, pollers: usize) -> Option<usize> {
     let poller = attached.source.quarantine_poller().unwrap_or(attached.poller % pollers);
     (!attached.source.is_shut()).then_some(poller)
 }
+
+#[cfg(test)]
+#[path = "quarantine_tests.rs"]
+mod tests;

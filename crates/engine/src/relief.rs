@@ -87,8 +87,13 @@ impl Relief {
     /// Takes a spare thread, and has another one started.
     pub(crate) fn take_spare(&self) -> Option<Spare> {
         let spare = self.spares().pop();
-        self.starter.get().inspect(|starter| starter.unpark());
+        self.prepare();
         spare
+    }
+
+    /// Has threads started and memory mapped, as many and as much as are to be spare.
+    pub(crate) fn prepare(&self) {
+        self.starter.get().inspect(|starter| starter.unpark());
     }
 
     /// The spare threads. Never locked while a thread is started.

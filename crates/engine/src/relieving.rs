@@ -21,7 +21,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ringway_switch::{DetourRoom, Touching};
+use ringway_switch::{DetourRoom, Touching, prepare_detours};
 
 use crate::contain::run_or_exit;
 use crate::poller;
@@ -44,11 +44,11 @@ const MOST_KEPT: usize = 64;
 
 /// Threads that wait to relieve others.
 const SPARES: usize = 4;
-/// Time after which a spare thread is tried again for which the kernel had no means.
+/// Time after which a spare thread or a spare buffer is tried again for which the kernel had no means.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Starts the relieving thread, the threads that can relieve others, and one that starts further ones: it may wait for the kernel, as each thread
-/// that maps memory.
+/// Starts the relieving thread, the threads that can relieve others, and one that starts further ones and maps memory for detours: it may wait for
+/// the kernel, as each thread that maps memory.
 ///
 /// # Errors
 /// The kernel refuses a thread.
@@ -73,13 +73,14 @@ fn add_spare(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<()> 
     Ok(())
 }
 
-/// Starts a spare thread for each one that is taken, until the engine ends.
+/// Maps memory for further detours, and starts a spare thread for each one that is taken, until the engine ends.
 fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings) {
     while !shared.stop.load(Ordering::Acquire) {
+        let has_memory = prepare_detours();
         let missing = shared.relief.spares().len() < SPARES;
-        if !missing {
+        if !missing && has_memory {
             std::thread::park();
-        } else if add_spare(shared, settings).is_err() {
+        } else if !missing || add_spare(shared, settings).is_err() {
             std::thread::park_timeout(TRY_AGAIN);
         }
     }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use ringway_switch::DetourRoom;
+use ringway_switch::{DetourRoom, Port};
 
 use crate::client::Client;
 use crate::clock;
@@ -81,8 +81,7 @@ impl Drop for Stall {
 /// Shuts the ports whose memory keeps threads. The caller has [`Relief::stalls`](crate::relief::Relief) locked.
 pub(crate) fn shut_stalled(topology: &Topology) {
     for attached in topology.ports.iter().filter(|attached| attached.source.is_stalled()) {
-        let begins =
-            |port: &Arc<_>| ringway_switch::Port::begin_detour(port, Waker::noop().clone(), DetourRoom::Nothing);
+        let begins = |port: &Arc<Port>| port.begin_detour(Waker::noop().clone(), DetourRoom::Nothing, || ());
         // A port in quarantine has a detour, which stays afterwards.
         attached.source.shut(|| attached.port().is_some_and(begins));
     }
@@ -97,7 +96,11 @@ fn open(shared: &Shared, attached: &Attached, now: u64) {
     match source.quarantine_poller() {
         // It may be dormant.
         Some(poller) => shared.states[poller].wake(),
-        None if source.is_quarantined(now) => _ = quarantine::begin(shared, attached, DetourRoom::Spare),
+        // Its client kept a thread: it gets nothing of what is reserved for the ports of others.
+        None if source.is_quarantined(now) => {
+            let _ = quarantine::begin(shared, attached, DetourRoom::Prepared)
+                || quarantine::begin(shared, attached, DetourRoom::Nothing);
+        }
         None => {}
     }
 }

@@ -4,10 +4,12 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
+use ringway_switch::{Tap, TappedFrame};
 use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
 
 /// Two stations exchange frames, one at a time. Checks that each frame arrives.
@@ -211,6 +213,67 @@ fn a_client_that_keeps_each_thread_that_takes_frames_from_any_of_its_ports_keeps
 #[test]
 fn a_client_that_keeps_each_thread_that_gives_frames_to_any_of_its_ports_keeps_few() {
     one_client_with_many_ports_keeps_few_threads(1);
+}
+
+/// A capture at which the kernel keeps the thread that gives it frames next, as in the memory of a sender while its frames are copied.
+#[derive(Default)]
+struct Stays {
+    stay: Mutex<Option<kept::Stay>>,
+    is_staying: AtomicBool,
+}
+
+impl Tap for Stays {
+    fn see<'b, 'm: 'b>(&self, _: &mut dyn Iterator<Item = TappedFrame<'b, 'm>>) {
+        let stay = lock(&self.stay).take();
+        stay.inspect(|stay| {
+            self.is_staying.store(true, Ordering::SeqCst);
+            stay.stay();
+        });
+    }
+
+    fn ring(&self) {}
+}
+
+#[test]
+fn frames_come_while_another_ones_thread_is_kept_that_copies_frames_to_the_detour() {
+    while !frames_come_while_a_second_thread_is_kept() {}
+}
+
+/// Returns false if visits were examined already, so that it was known whose memory keeps the first thread: then no second one is kept.
+fn frames_come_while_a_second_thread_is_kept() -> bool {
+    let settings = EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() };
+    let (engine, mut lan) = (Engine::start(&settings).expect("a poller"), Lan::new(6, usize::MAX));
+    let tap = Arc::new(Stays::default());
+    lan.tap(0, Arc::clone(&tap) as Arc<dyn Tap>);
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    exchange(&lan, [1, 2], 3);
+    // The first thread has the output, so that frames for the port take its detour. The second one is kept beside it.
+    let first = keep(&lan, &lan.stations[0].costs[1], [3, 0]);
+    relieved(&engine, &lan, &[3, 0]);
+    let (stay, second) = kept::stay();
+    *lock(&tap.stay) = Some(stay);
+    lan.stations[4].send(0, 8);
+    wait_until("the kernel keeps the second thread", || tap.is_staying.load(Ordering::SeqCst) || counted(&lan, 0) > 0);
+    if !tap.is_staying.load(Ordering::SeqCst) {
+        return false;
+    }
+    // Now the detour could end, but for the second one.
+    drop(first);
+    // A capture sees frames after they were left.
+    wait_until("both frames are given", || counted(&lan, 0) == 2);
+    exchange(&lan, [1, 2], 20);
+    for number in 0..10_000 {
+        let before = counted(&lan, 0);
+        lan.stations[5].send(0, number);
+        wait_until("the frame is counted", || counted(&lan, 0) > before);
+        let drops: Vec<_> = lan.stations[0].port.counters().read().drops().collect();
+        assert_eq!(drops, [], "frame {number}");
+    }
+    drop(second);
+    lan.stations[0].take();
+    exchange(&lan, [4, 0], 20);
+    exchange(&lan, [0, 5], 20);
+    true
 }
 
 /// `cargo test --profile tests -p ringway-engine --test relief -- --ignored --nocapture how_long`

@@ -60,8 +60,8 @@ pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};
 pub use policy::Policy;
 pub use poller_number::{poller_number, set_poller_number};
 pub use port::{
-    Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, DetourRoom, Discarded,
-    Entry, Examined, FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output,
+    Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, DetourEnd, DetourRoom,
+    Discarded, Entry, Examined, FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output,
     OutputCapabilities, PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, Totals, Touching, Tuner,
     WaitingPlace, WakeOn, Watch, prepare_detours,
 };

@@ -2,15 +2,23 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 use ringway_memory::Mapping;
 
 pub(crate) use crate::Mac;
 use crate::{
-    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, CountersReading, Discarded, DropReason, FloodPolicy,
-    Forward, Frame, Frames, Input, InputCapabilities, Learning, MacMap, MacTable, Member, Offload, Output,
+    Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, CountersReading, DetourRoom, Discarded, DropReason,
+    FloodPolicy, Forward, Frame, Frames, Input, InputCapabilities, Learning, MacMap, MacTable, Member, Offload, Output,
     OutputCapabilities, Owner, Passed, Port, PortFault, Switch, Time, WaitingPlace, WakeOn, Workspace, pass,
+    prepare_detours,
 };
+
+/// Begins a port's detour with memory, whatever other tests take of it.
+pub(crate) fn begin_detour(port: &Port, waker: Waker) {
+    assert!(prepare_detours(), "memory");
+    assert!(port.begin_detour(waker, DetourRoom::Spare, || ()));
+}
 
 /// Station `n`'s address.
 pub(crate) fn mac(n: u32) -> Mac {

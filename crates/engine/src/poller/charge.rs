@@ -225,12 +225,12 @@ impl Poller {
         if became_slow {
             self.shared.report_fault();
         }
-        match verdict {
-            Verdict::NoAction => None,
-            // A quarantine poller begins with the port at once.
-            Verdict::Quarantine(_) if quarantine::begin(&self.shared, attached, DetourRoom::Mapped) => None,
-            Verdict::SetAside(until) | Verdict::Quarantine(until) => Some(until).filter(|&until| until > now),
-        }
+        let (Verdict::SetAside(until) | Verdict::Quarantine(until)) = verdict else { return None };
+        // There may have been no memory for its detour when the quarantine began.
+        let has_none = attached.source.quarantine_poller().is_none() && attached.source.is_quarantined(now);
+        // A quarantine poller begins with the port at once.
+        let is_given = has_none && quarantine::begin(&self.shared, attached, DetourRoom::Prepared);
+        Some(until).filter(|&until| !is_given && until > now)
     }
 
     /// The port in a slot, from the poller's topology.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ringway_switch::{TimeSpent, empty};
+use ringway_switch::{DetourEnd, TimeSpent, empty};
 
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
 use crate::poller_state::DORMANT;
-use crate::quarantine::{CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS, ENDS_IN_VAIN};
+use crate::quarantine::{self, CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS, ENDS_IN_VAIN};
 use crate::thread_usage::moment;
 use crate::topology::Topology;
 
@@ -25,20 +25,24 @@ impl Poller {
             if source.is_quarantined(now) {
                 port.close_detour(false);
                 served.ends_in_vain = 0;
-            } else if served.has_input && !source.is_shut() && !port.is_output_held() {
+            } else if served.has_input && !port.is_output_held() {
                 // The port leaves only after the frames in its detour were delivered.
-                let has_ended = port.end_detour();
-                if has_ended {
-                    source.set_quarantine_poller(None);
-                } else {
+                let end = quarantine::end(source, port);
+                (released, ending) = (released | (end == DetourEnd::Ended), ending | (end != DetourEnd::Ended));
+                match end {
+                    DetourEnd::Ended => {}
+                    // A thread may be kept that copies frames: those of others come meanwhile.
+                    DetourEnd::Used => port.close_detour(false),
                     // Beside a sender that always fills it, the detour would not end.
-                    served.ends_in_vain += 1;
-                    port.close_detour(served.ends_in_vain >= ENDS_IN_VAIN);
+                    DetourEnd::Filled => {
+                        served.ends_in_vain += 1;
+                        port.close_detour(served.ends_in_vain >= ENDS_IN_VAIN);
+                    }
                 }
-                (released, ending) = (released | has_ended, ending | !has_ended);
             }
         }
         if released {
+            self.shared.relief.prepare();
             self.shared.topology.touch();
             self.shared.wake();
         } else if self.slots.is_empty() && self.work.calls.due().is_none() {
@@ -83,7 +87,10 @@ impl Poller {
     pub(super) fn empty_detour(&mut self, slot: usize) -> u64 {
         let Some(served) = self.ports[slot].as_ref() else { return 0 };
         let attached = served.attached.clone();
-        let Some(member) = attached.switch.member(attached.index) else { return 0 };
+        // Nobody touches the memory of a port that is shut: the frames wait.
+        let Some(member) = attached.switch.member(attached.index).filter(|_| !attached.source.is_shut()) else {
+            return 0;
+        };
         self.using = slot;
         let began = moment();
         let emptied = empty(member, &mut self.work, &self.now);

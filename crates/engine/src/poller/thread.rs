@@ -38,7 +38,7 @@ pub(super) struct Served {
     pub(super) attached: Attached,
     /// False while another poller has the input, and after a fault.
     pub(super) has_input: bool,
-    /// Attempts to end the port's detour that found frames in it.
+    /// Attempts to end the port's detour that found frames in it, and no thread that adds some.
     pub(super) ends_in_vain: u32,
 }
 

@@ -16,7 +16,7 @@ use ringway_memory::{Limits, Mapping, Quota};
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Forward, Frames, Input,
     InputCapabilities, Mac, MacMap, MacTable, Member, Output, OutputCapabilities, Owner, Policy, Port, PortFault,
-    Switch, WaitingPlace, WakeOn, giving,
+    Switch, Tap, WaitingPlace, WakeOn, Watch, giving,
 };
 use ringway_testing::file::memfd;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -703,6 +703,22 @@ impl Lan {
         self.order.left.store(batches, Ordering::SeqCst);
         wait_until("all batches are taken", || self.order.left.load(Ordering::SeqCst) == 0);
         std::mem::take(&mut *lock(&self.order.ports))
+    }
+
+    /// Has a capture read the frames for station `n`. To be called before a topology is made.
+    pub fn tap(&mut self, n: u16, tap: Arc<dyn Tap>) {
+        let order = Arc::get_mut(&mut self.switch).map(|switch| {
+            let empty = Switch::new(
+                "",
+                Vec::new(),
+                Arc::new(MacTable::new(1, 1, [0; 2])),
+                Box::new(MacMap::new(&[])),
+                FloodPolicy::default(),
+            );
+            let watch = Watch { taps: vec![tap], ..Watch::default() };
+            *switch = std::mem::replace(switch, empty).with_watches([(n, watch)]);
+        });
+        order.expect("no topology has the switch");
     }
 
     /// The state of the time budget of station `n`'s port.

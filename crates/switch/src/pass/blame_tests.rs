@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::policy::{Bucket, Egress, Limit, Policy, Rates};
-use crate::testing::{Lan, Plan, frame, mac};
-use crate::{
-    DetourRoom, DropReason, Mac, Member, PortFault, Role, Tap, TappedFrame, Time, Watch, Workspace, contain, empty,
-    pass,
-};
+use crate::testing::{Lan, Plan, begin_detour, frame, mac};
+use crate::{DropReason, Mac, Member, PortFault, Role, Tap, TappedFrame, Time, Watch, Workspace, contain, empty, pass};
 
 /// Returns the role in which a port was retired.
 fn role(lan: &Lan, port: u16) -> Option<Role> {
@@ -44,7 +41,7 @@ fn a_sender_is_not_blamed_alone_for_what_happened_while_a_receiver_was_given_its
 /// Returns a switch where port 1 has a detour with frames from port 0 in its backlog.
 fn with_backlog(frames: u32) -> Lan {
     let mut lan = Plan::new(2).map();
-    assert!(lan.switch.member(1).expect("a port").port.begin_detour(Waker::noop().clone(), DetourRoom::Mapped));
+    begin_detour(&lan.switch.member(1).expect("a port").port, Waker::noop().clone());
     let sent: Vec<Vec<u8>> = (0..frames).map(|number| frame(mac(1), mac(0), 60, number)).collect();
     lan.send(0, &sent);
     assert!(lan.received(1).is_empty());
@@ -120,7 +117,7 @@ fn frames_that_are_left_for_a_port_in_quarantine_are_not_counted_at_another() {
     let mut lan = Plan { change: Box::new(change), ..Plan::new(4) }.map();
     let watch = Watch { taps: vec![Arc::new(Panics)], ..Watch::default() };
     lan.switch = lan.switch.with_watches([(1, watch)]);
-    assert!(lan.switch.member(1).expect("a port").port.begin_detour(Waker::noop().clone(), DetourRoom::Mapped));
+    begin_detour(&lan.switch.member(1).expect("a port").port, Waker::noop().clone());
     // Meanwhile another poller panics while it gives frames to port 2.
     lan.sink(2, |kept| kept.panics_at = 0);
     lan.offers[3].put(&frame(mac(2), mac(3), 60, 0), &[]);

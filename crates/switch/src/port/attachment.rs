@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::bell::{Bell, CallResult};
 use super::counters::Counters;
-use super::detour::{Detour, DetourRoom};
+use super::detour::{Detour, DetourEnd, DetourRoom};
 use super::event::CallReason;
 use super::fault::PortFault;
 use super::moderation::{Entry, Moderated, Moderation, due_after};
@@ -132,23 +132,17 @@ impl Port {
 
     /// Begins the port's detour. From now on, pollers leave frames and calls for this port in a backlog, and wake one
     /// thread through `waker`. That thread delivers them with [`crate::empty`]. Returns true if the detour has begun,
-    /// and false if the port has a detour already or there is no memory for another one.
-    pub fn begin_detour(&self, waker: Waker, room: DetourRoom) -> bool {
-        let begun = self.detour.begin(waker, room);
-        if begun {
-            self.congestion.divert(true);
-        }
-        begun
+    /// and false if the port has a detour already or there is no memory for another one. `begun` is called before another
+    /// thread can end the detour. It must not wait.
+    pub fn begin_detour(&self, waker: Waker, room: DetourRoom, begun: impl FnOnce()) -> bool {
+        self.detour.begin(waker, room, &self.congestion, begun)
     }
 
-    /// Ends the port's detour if its backlog is empty: all pollers deliver to the port again. Returns true if the
-    /// detour has ended. To be called by the thread that empties the backlog.
-    pub fn end_detour(&self) -> bool {
-        let ended = self.detour.end();
-        if ended {
-            self.congestion.divert(false);
-        }
-        ended
+    /// Ends the port's detour if its backlog is empty, and `ends` returns true: all pollers deliver to the port again.
+    /// `ends` is called last, before another thread can begin a detour anew. It must not wait. To be called by the thread
+    /// that empties the backlog.
+    pub fn end_detour(&self, ends: impl FnOnce() -> bool) -> DetourEnd {
+        self.detour.end(&self.congestion, ends)
     }
 
     /// Has frames for the port dropped, so that the backlog becomes empty and the detour can end, or takes that back.
@@ -157,11 +151,10 @@ impl Port {
     }
 
     /// Ends the port's detour even if its backlog is not empty. Frames in the backlog are dropped as `receiver_slow`.
-    /// To be called while no poller runs, or for a detour without memory.
+    /// To be called while nobody empties the backlog.
     pub fn abandon_detour(&self) {
         if self.detour.is_on() {
-            self.counters.drop_out(DropReason::ReceiverSlow, self.detour.abandon());
-            self.congestion.divert(false);
+            self.counters.drop_out_beside(DropReason::ReceiverSlow, self.detour.abandon(&self.congestion));
         }
     }
 

@@ -5,14 +5,15 @@
 //! frames of the buffer to the client. Frames that do not fit are dropped as `receiver_slow`. Calls that become due on
 //! a poller's list wait in the backlog as well.
 //!
-//! A detour can begin and end at any time: `on` changes while the backlog is locked, and pollers check again after they
-//! have locked it. A poller that found the detour off just before it began makes one more delivery directly.
+//! A detour can begin and end at any time: `on`, and whether the port counts as congested, change while the backlog is locked, and pollers check
+//! again after they have locked it. A poller that found the detour off just before it began makes one more delivery directly.
 //!
 //! Senders share the backlog as they share a port that loses frames for lack of room ([`crate::policy::congestion`]).
 //!
 //! Nobody has the backlog locked while he touches a client's memory: a poller copies the frames to memory of its own first. So a thread that
-//! the kernel keeps in the memory of a sender keeps nobody else, and other threads begin and end detours meanwhile. Memory for some detours is
-//! mapped beforehand ([`prepare_detours`]), because the kernel may keep every thread that maps memory at such a time.
+//! the kernel keeps in the memory of a sender keeps nobody else. The detour lasts until that thread has left its frames, and takes those of others
+//! meanwhile. Memory of detours is mapped beforehand, and unmapped afterwards, by a thread that may wait ([`prepare_detours`]): the kernel may keep
+//! every thread that maps or unmaps memory.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ use super::output::{Output, OutputCapabilities};
 use super::ring::Pending;
 use crate::batch::{Batch, Frame, Frames};
 use crate::frame::{Accepts, DropReason, MAX_FRAME, Offload};
+use crate::policy::congestion::Congestion;
 
 /// Capacity of a buffer in bytes and in frames.
 const BUFFER_BYTES: usize = 3 * (64 << 10);
@@ -35,23 +37,42 @@ const BUFFER_FRAMES: usize = 256;
 const UNIT: usize = BUFFER_BYTES / BUFFER_FRAMES;
 /// Most calls in a backlog. Further calls are not made.
 const MAX_CALLS: usize = 64;
-/// Most ports with a detour at the same time. Each detour takes the memory of two buffers.
+/// Most ports with a detour that has memory, at the same time. Each detour takes the memory of two buffers.
 const MAX_DETOURS: usize = 256;
+/// So many of these are for [`DetourRoom::Spare`] alone.
+const RESERVED_DETOURS: usize = 64;
 
-/// Most buffers that are kept for detours to come: those of eight.
-const MAX_SPARES: usize = 16;
+/// Buffers that are kept for detours to come: those of 16.
+const SPARES_KEPT: usize = 32;
+/// So many of these are for [`DetourRoom::Spare`] alone.
+const RESERVED_SPARES: usize = 16;
 
 /// Number of ports with a detour that has memory.
 static DETOURS: AtomicUsize = AtomicUsize::new(0);
-/// Memory for detours that begin when none can be mapped.
+/// Memory for detours to come.
 static SPARES: Mutex<Vec<FrameBuffer>> = Mutex::new(Vec::new());
 
-/// Maps memory for detours that begin later ([`DetourRoom::Spare`]).
-pub fn prepare_detours() {
-    let mut spares = spares();
-    let missing = MAX_SPARES.saturating_sub(spares.len());
-    spares.reserve_exact(MAX_SPARES);
-    spares.extend((0..missing).map_while(|_| FrameBuffer::new()));
+/// Maps memory for detours to come, and unmaps what is too much of it. Returns false if the kernel gives none. To be called by a thread that may
+/// wait.
+pub fn prepare_detours() -> bool {
+    trim_spares();
+    // Mapped without the lock: who wants a buffer must not wait for the kernel.
+    while spares().len() < SPARES_KEPT {
+        let Some(buffer) = FrameBuffer::new() else { return false };
+        spares().push(buffer);
+    }
+    true
+}
+
+fn trim_spares() {
+    let surplus = {
+        let mut spares = spares();
+        // A detour that ends allocates nothing.
+        spares.reserve(2 * MAX_DETOURS);
+        let kept = spares.len().min(SPARES_KEPT);
+        spares.split_off(kept)
+    };
+    drop(surplus);
 }
 
 fn spares() -> MutexGuard<'static, Vec<FrameBuffer>> {
@@ -61,9 +82,9 @@ fn spares() -> MutexGuard<'static, Vec<FrameBuffer>> {
 /// The memory of a detour's backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DetourRoom {
-    /// Memory that was mapped beforehand, or is mapped now.
-    Mapped,
-    /// Memory that was mapped beforehand, or none.
+    /// Memory that was mapped beforehand, without the reserve. The detour begins only if there is some.
+    Prepared,
+    /// Memory that was mapped beforehand, with the reserve, or none.
     Spare,
     /// None: all frames are dropped.
     Nothing,
@@ -114,8 +135,11 @@ impl FrameBuffer {
             at += rest.len();
         }
         debug_assert!(whole && at == frame.len());
-        self.note(frame.len(), frame.offload().copied());
-        true
+        // Otherwise bytes of an earlier frame would be left in this one.
+        if whole && at == frame.len() {
+            self.note(frame.len(), frame.offload().copied());
+        }
+        whole && at == frame.len()
     }
 
     /// Copies a frame of another buffer. Returns false if it has no room.
@@ -142,6 +166,26 @@ struct Backlog {
     asleep: bool,
     /// The detour is to end: no frame is added, so that the backlog becomes empty also beside a sender that would always fill it.
     is_ending: bool,
+    /// Counts the detour, if it has memory.
+    _place: Option<Place>,
+}
+
+/// One of the detours with memory.
+#[derive(Debug)]
+struct Place;
+
+impl Place {
+    /// Returns `None` if there are so many already.
+    fn take(most: usize) -> Option<Place> {
+        let place = |taken: usize| (taken < most).then_some(taken + 1);
+        DETOURS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, place).ok().map(|_| Place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        DETOURS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Backlog {
@@ -152,17 +196,16 @@ impl Backlog {
 
 impl Drop for Backlog {
     fn drop(&mut self) {
-        let buffers = [Some(std::mem::replace(&mut self.filling, FrameBuffer::without_room())), self.empty.take()];
-        if buffers[0].as_ref().is_some_and(|filling| filling.area.is_some()) {
-            DETOURS.fetch_sub(1, Ordering::Relaxed);
-        }
-        let mut spares = spares();
-        for mut buffer in buffers.into_iter().flatten().filter(|buffer| buffer.area.is_some()) {
-            if spares.len() < MAX_SPARES {
-                buffer.clear();
-                spares.push(buffer);
-            }
-        }
+        keep_spare(std::mem::replace(&mut self.filling, FrameBuffer::without_room()));
+        self.empty.take().into_iter().for_each(keep_spare);
+    }
+}
+
+/// Keeps a buffer for a detour to come. It is not unmapped here, as a poller may be the caller.
+fn keep_spare(mut buffer: FrameBuffer) {
+    if buffer.area.is_some() {
+        buffer.clear();
+        spares().push(buffer);
     }
 }
 
@@ -173,6 +216,26 @@ pub(crate) struct Detour {
     /// Threads that copy frames for the backlog. Grows while the backlog is locked.
     entered: AtomicUsize,
     backlog: Mutex<Option<Backlog>>,
+}
+
+/// Whether a detour has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DetourEnd {
+    /// It has, or was off.
+    Ended,
+    /// Frames or calls wait in its backlog.
+    Filled,
+    /// It may not: a thread copies frames for the backlog, or the caller says so.
+    Used,
+}
+
+impl Drop for Detour {
+    fn drop(&mut self) {
+        // Whoever drops a port may wait for the kernel.
+        if self.backlog.get_mut().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+            trim_spares();
+        }
+    }
 }
 
 /// A thread that copies frames for the backlog. The detour does not end meanwhile, unless it is abandoned.
@@ -195,37 +258,52 @@ impl Detour {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the detour. `waker` wakes the thread that empties the backlog. Returns false if the detour is on already
-    /// or there is no memory for another one.
-    pub(crate) fn begin(&self, waker: Waker, room: DetourRoom) -> bool {
+    /// Begins the detour. `waker` wakes the thread that empties the backlog. `begun` is called before another thread can end the detour. Returns
+    /// false if the detour is on already or there is no memory for another one.
+    pub(crate) fn begin(&self, waker: Waker, room: DetourRoom, congestion: &Congestion, begun: impl FnOnce()) -> bool {
         let mut backlog = self.lock();
         if backlog.is_some() {
             return false;
         }
-        let Some([filling, empty]) = buffers(room) else { return false };
-        let calls = Vec::with_capacity(MAX_CALLS);
-        *backlog = Some(Backlog { filling, empty: Some(empty), calls, waker, asleep: false, is_ending: false });
+        let Some(([filling, empty], place)) = buffers(room) else { return false };
+        let (calls, empty) = (Vec::with_capacity(MAX_CALLS), Some(empty));
+        let (asleep, is_ending) = (false, false);
+        *backlog = Some(Backlog { filling, empty, calls, waker, asleep, is_ending, _place: place });
         self.on.store(true, Ordering::Release);
+        congestion.divert(true);
+        begun();
         true
+    }
+
+    fn turn_off(&self, backlog: &mut Option<Backlog>, congestion: &Congestion) -> Option<Backlog> {
+        self.on.store(false, Ordering::Release);
+        congestion.divert(false);
+        backlog.take()
     }
 
     /// Ends the detour even if the backlog is not empty. Returns the number of frames that are lost.
-    pub(crate) fn abandon(&self) -> u64 {
-        let mut backlog = self.lock();
-        self.on.store(false, Ordering::Release);
-        backlog.take().map_or(0, |backlog| backlog.filling.frames.len() as u64)
+    pub(crate) fn abandon(&self, congestion: &Congestion) -> u64 {
+        let ended = self.turn_off(&mut self.lock(), congestion);
+        ended.map_or(0, |backlog| backlog.filling.frames.len() as u64)
     }
 
-    /// Ends the detour if the backlog is empty. Returns true if the detour has ended.
-    pub(crate) fn end(&self) -> bool {
+    /// Ends the detour if the backlog is empty and `ends` returns true, which is called before another thread can begin the detour anew.
+    pub(crate) fn end(&self, congestion: &Congestion, ends: impl FnOnce() -> bool) -> DetourEnd {
         let mut backlog = self.lock();
-        let is_used = self.entered.load(Ordering::Acquire) > 0;
-        if backlog.as_ref().is_some_and(|backlog| is_used || !backlog.is_empty()) {
-            return false;
+        // First: while a thread is kept that copies frames, the detour cannot end, however full it is.
+        if self.entered.load(Ordering::Acquire) > 0 && backlog.is_some() {
+            return DetourEnd::Used;
         }
-        self.on.store(false, Ordering::Release);
-        *backlog = None;
-        true
+        if backlog.as_ref().is_some_and(|backlog| !backlog.is_empty()) {
+            return DetourEnd::Filled;
+        }
+        if !ends() {
+            return DetourEnd::Used;
+        }
+        if backlog.is_some() {
+            self.turn_off(&mut backlog, congestion);
+        }
+        DetourEnd::Ended
     }
 
     /// The backlog takes no more frames, so that it becomes empty and the detour ends, or takes frames again.
@@ -267,9 +345,12 @@ impl Detour {
         else {
             return false;
         };
-        self.entered.fetch_add(1, Ordering::Relaxed);
+        // Who finds no room adds nothing, and keeps no detour from ending.
+        let entered = has_room.then(|| {
+            self.entered.fetch_add(1, Ordering::Relaxed);
+            Entered(self)
+        });
         drop(backlog);
-        let entered = Entered(self);
         deliver(&mut BacklogOutput { detour: self, copies, has_room });
         drop(entered);
         true
@@ -290,35 +371,34 @@ impl Detour {
         let Taken { mut buffer, mut calls } = taken;
         buffer.clear();
         calls.clear();
-        if let Some(backlog) = self.lock().as_mut() {
-            backlog.empty = Some(buffer);
-            if backlog.calls.capacity() == 0 {
-                backlog.calls = calls;
+        // Without a backlog, or with that of another detour, the one of these frames was abandoned.
+        match self.lock().as_mut().filter(|backlog| backlog.empty.is_none()) {
+            None => keep_spare(buffer),
+            Some(backlog) => {
+                backlog.empty = Some(buffer);
+                if backlog.calls.capacity() == 0 {
+                    backlog.calls = calls;
+                }
             }
         }
     }
 }
 
-/// Two buffers, or `None` if there is no memory for them.
-fn buffers(room: DetourRoom) -> Option<[FrameBuffer; 2]> {
-    let nothing = || [FrameBuffer::without_room(), FrameBuffer::without_room()];
-    if room == DetourRoom::Nothing {
-        return Some(nothing());
-    }
-    let spare = || {
-        let mut spares = spares();
-        let first = spares.len().checked_sub(2)?;
-        <[FrameBuffer; 2]>::try_from(spares.split_off(first)).ok()
+/// Two buffers, and what counts them if they have memory. `None`: the detour cannot begin.
+fn buffers(room: DetourRoom) -> Option<([FrameBuffer; 2], Option<Place>)> {
+    let (detours, reserved) = match room {
+        DetourRoom::Prepared => (MAX_DETOURS - RESERVED_DETOURS, RESERVED_SPARES),
+        DetourRoom::Spare => (MAX_DETOURS, 0),
+        DetourRoom::Nothing => (0, 0),
     };
-    let mapped = || Some([FrameBuffer::new()?, FrameBuffer::new()?]);
-    if DETOURS.fetch_add(1, Ordering::Relaxed) < MAX_DETOURS {
-        let buffers = spare().or_else(|| if room == DetourRoom::Mapped { mapped() } else { None });
-        if buffers.is_some() {
-            return buffers;
-        }
-    }
-    DETOURS.fetch_sub(1, Ordering::Relaxed);
-    (room == DetourRoom::Spare).then(nothing)
+    let spare = || {
+        let place = Place::take(detours)?;
+        let mut spares = spares();
+        let first = spares.len().checked_sub(2).filter(|&first| first >= reserved)?;
+        Some((<[FrameBuffer; 2]>::try_from(spares.split_off(first)).ok()?, Some(place)))
+    };
+    let nothing = || ([FrameBuffer::without_room(), FrameBuffer::without_room()], None);
+    spare().or_else(|| (room != DetourRoom::Prepared).then(nothing))
 }
 
 fn wake(backlog: &mut Backlog) {

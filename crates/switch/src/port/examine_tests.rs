@@ -8,7 +8,7 @@ use ringway_memory::Mapping;
 
 use crate::offload::samples::Sample;
 use crate::policy::{Bound, Domain, Rules};
-use crate::testing::{Lan, Offer, Plan, frame, mac};
+use crate::testing::{Lan, Offer, Plan, begin_detour, frame, mac};
 use crate::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, DeliveryTime, Discarded, Examined, Frames, Input, Judging,
     Mac, MacTable, Member, Moment, OnFault, Output, Port, PortFault, Program, ProgramFailed, Programmed, Time,
@@ -359,7 +359,7 @@ fn the_time_in_which_frames_of_a_backlog_are_cut_is_told_and_is_not_that_of_the_
     bytes[..6].copy_from_slice(&mac(1).octets());
     bytes[6..12].copy_from_slice(&mac(0).octets());
     lan.send(1, &[frame(mac(9), mac(1), 60, 0)]);
-    assert!(lan.switch.member(1).expect("a port").port.begin_detour(Waker::noop().clone(), crate::DetourRoom::Mapped));
+    begin_detour(&lan.switch.member(1).expect("a port").port, Waker::noop().clone());
     lan.offers[0].put_offloaded(&bytes, &[], Some(offload));
     let time = Time { read: now, ..Time::at_second(1) };
     pass(&lan.switch, lan.switch.member(0).expect("a port"), &mut lan.offers[0], &mut lan.work, &time);

@@ -38,7 +38,7 @@ pub use attachment::Port;
 pub use bell::{Bell, CallResult};
 pub use calls::PendingCalls;
 pub use counters::{Counters, CountersReading};
-pub use detour::{DetourRoom, prepare_detours};
+pub use detour::{DetourEnd, DetourRoom, prepare_detours};
 pub(crate) use detour::{FrameBuffer, Taken};
 pub use event::CallReason;
 pub use examined::{DeliveryTime, Examined, TimeSpent};

@@ -147,14 +147,17 @@ impl Congestion {
     #[cold]
     pub(crate) fn set_aside(&self, until: u64) {
         self.paused_until.fetch_max(until, Ordering::Relaxed);
-        self.until.fetch_max(until, Ordering::Relaxed);
+        self.until.fetch_max(until, Ordering::Release);
     }
 
-    /// Counts the receiver as congested until this is called with false.
+    /// Counts the receiver as congested until this is called with false. By one thread at a time.
     pub(crate) fn divert(&self, on: bool) {
-        match on {
-            true => self.until.store(u64::MAX, Ordering::Relaxed),
-            false => self.until.store(self.paused_until.load(Ordering::Relaxed), Ordering::Relaxed),
+        if on {
+            self.until.store(u64::MAX, Ordering::Relaxed);
+        } else {
+            // Who set the receiver aside before this is seen below; who does so later counts it as congested himself.
+            self.until.swap(0, Ordering::Acquire);
+            self.until.fetch_max(self.paused_until.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
