@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
 use ringway_switch::DetourRoom;
 
@@ -38,7 +38,7 @@ pub(crate) fn begin(shared: &Shared, attached: &Attached, room: DetourRoom) -> b
     let load = |state: &&Arc<PollerState>| state.load.load(Ordering::Relaxed);
     let Some(poller) = shared.quarantine_pollers().iter().min_by_key(load) else { return false };
     let Some(port) = attached.port() else { return false };
-    if !port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller)))), room) {
+    if !port.begin_detour(Waker::from(Arc::clone(poller)), room) {
         return false;
     }
     poller.load.fetch_add(1, Ordering::Relaxed);
@@ -55,14 +55,23 @@ pub(crate) fn forget(attached: &Attached) {
         attached.source.set_quarantine_poller(None);
         attached.port().inspect(|port| port.abandon_detour());
     }
+    forget_diversion(attached);
 }
 
-/// Wakes a quarantine poller when the detour of its port gets frames.
-pub(crate) struct DetourWaker(pub(crate) Arc<PollerState>);
+/// Frames for a port whose output a kept thread has take a detour. The port's own poller empties it afterwards, so that the port waits at no
+/// quarantine poller.
+#[cold]
+pub(crate) fn divert(attached: &Attached) {
+    if attached.port().is_some_and(|port| port.begin_detour(Waker::noop().clone(), DetourRoom::Spare)) {
+        attached.source.begin_diversion();
+    }
+}
 
-impl Wake for DetourWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.wake();
+/// Ends a diversion, also if its detour has frames.
+pub(crate) fn forget_diversion(attached: &Attached) {
+    if attached.source.is_diverted() {
+        attached.source.end_diversion();
+        attached.port().inspect(|port| port.abandon_detour());
     }
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ringway_switch::{TimeSpent, empty};
+use ringway_switch::{DetourRoom, TimeSpent, empty};
 
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
 use crate::poller_state::DORMANT;
-use crate::quarantine::{CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS, ENDS_IN_VAIN};
+use crate::quarantine::{self, CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS, ENDS_IN_VAIN, forget_diversion};
 use crate::thread_usage::moment;
 use crate::topology::Topology;
 
@@ -52,7 +52,10 @@ impl Poller {
         self.state.load.store(0, Ordering::Relaxed);
         self.topology = Arc::new(Topology::default());
         self.state.account.adopted.store(DORMANT, Ordering::Release);
+        self.shift.is_asleep.store(true, Ordering::Relaxed);
         self.wait(None);
+        self.shift.is_asleep.store(false, Ordering::Relaxed);
+        self.shared.relief.look();
         self.meter.slept();
         // Set before the topology is read: see `crate::quarantine`.
         self.state.account.adopted.store(0, Ordering::SeqCst);
@@ -77,6 +80,26 @@ impl Poller {
         };
         let mut slots = self.schedule.active().chain(self.schedule.parked().iter().copied());
         slots.find(|&slot| is_detoured(slot))
+    }
+
+    /// Ends the detour of a port whose output a kept thread had. Beside a sender that always fills it, what is left is lost.
+    #[cold]
+    pub(super) fn end_diversion(&mut self, slot: usize) {
+        let Some(attached) = self.ports[slot].as_ref().map(|served| served.attached.clone()) else { return };
+        let Some(port) = attached.port() else { return };
+        for is_ending in [false, true] {
+            port.close_detour(is_ending);
+            self.empty_detour(slot);
+            if port.end_detour() {
+                break;
+            }
+        }
+        forget_diversion(&attached);
+        // Calls may have been left in the detour.
+        attached.source.owe_calls();
+        if attached.source.is_quarantined(self.now.nanoseconds) {
+            quarantine::begin(&self.shared, &attached, DetourRoom::Mapped);
+        }
     }
 
     /// Delivers the frames of a port's detour. Returns how many.
