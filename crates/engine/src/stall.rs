@@ -59,10 +59,15 @@ impl Stall {
         if charged.is_some_and(is_slow) {
             shared.report_fault();
         }
-        let _order = shared.relief.stalls();
+        let order = shared.relief.stalls();
         drop(kept_in);
         let (topology, _) = shared.topology.get();
-        topology.ports.iter().for_each(|attached| open(shared, attached, now));
+        topology.ports.iter().for_each(|attached| open(shared, attached));
+        drop(order);
+        // Not with the lock, as that takes memory.
+        for attached in topology.ports.iter().filter(|attached| attached.source.is_quarantined(now)) {
+            quarantine::begin(shared, attached, DetourRoom::Spare);
+        }
         shared.topology.touch();
         shared.wake();
     }
@@ -79,17 +84,13 @@ pub(crate) fn shut_stalled(topology: &Topology) {
 }
 
 /// Opens a port whose memory keeps no thread any more.
-fn open(shared: &Shared, attached: &Attached, now: u64) {
+fn open(shared: &Shared, attached: &Attached) {
     let (source, port) = (&attached.source, attached.port());
     if source.memory().is_stalled() || !source.open(|| port.into_iter().for_each(|port| port.abandon_detour())) {
         return;
     }
-    match source.quarantine_poller() {
-        // It may be dormant.
-        Some(poller) => shared.states[poller].wake(),
-        None if source.is_quarantined(now) => _ = quarantine::begin(shared, attached, DetourRoom::Spare),
-        None => {}
-    }
+    // The quarantine poller may be dormant.
+    source.quarantine_poller().into_iter().for_each(|poller| shared.states[poller].wake());
 }
 
 /// Opens a port after all pollers have ended.

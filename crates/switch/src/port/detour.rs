@@ -65,7 +65,7 @@ pub enum DetourRoom {
     Mapped,
     /// Memory that was mapped beforehand, or none.
     Spare,
-    /// None: all frames are dropped.
+    /// None: all frames are dropped, and calls are forgotten.
     Nothing,
 }
 
@@ -137,6 +137,8 @@ struct Backlog {
     /// The second buffer; `None` while the port's own thread is emptying it.
     empty: Option<FrameBuffer>,
     calls: Vec<(CallReason, Pending)>,
+    /// False without room: the port's client is asked anew when such a detour ends.
+    keeps_calls: bool,
     waker: Waker,
     /// The port's own thread sleeps, and wants to be woken.
     asleep: bool,
@@ -198,13 +200,15 @@ impl Detour {
     /// Begins the detour. `waker` wakes the thread that empties the backlog. Returns false if the detour is on already
     /// or there is no memory for another one.
     pub(crate) fn begin(&self, waker: Waker, room: DetourRoom) -> bool {
+        let keeps_calls = room != DetourRoom::Nothing;
+        let calls = Vec::with_capacity(if keeps_calls { MAX_CALLS } else { 0 });
         let mut backlog = self.lock();
         if backlog.is_some() {
             return false;
         }
         let Some([filling, empty]) = buffers(room) else { return false };
-        let calls = Vec::with_capacity(MAX_CALLS);
-        *backlog = Some(Backlog { filling, empty: Some(empty), calls, waker, asleep: false, is_ending: false });
+        let empty = Some(empty);
+        *backlog = Some(Backlog { filling, empty, calls, keeps_calls, waker, asleep: false, is_ending: false });
         self.on.store(true, Ordering::Release);
         true
     }
@@ -253,7 +257,7 @@ impl Detour {
     pub(crate) fn leave_call(&self, reason: CallReason, call: Pending) -> bool {
         let mut backlog = self.lock();
         let Some(backlog) = backlog.as_mut() else { return false };
-        if backlog.calls.len() < MAX_CALLS {
+        if backlog.keeps_calls && backlog.calls.len() < MAX_CALLS {
             backlog.calls.push((reason, call));
         }
         wake(backlog);
