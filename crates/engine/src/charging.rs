@@ -30,8 +30,13 @@ impl Charging {
         self.0.fetch_add(1, Ordering::Relaxed) < CLAIMED
     }
 
-    /// Claims all further charges. False: the thread has begun one since it had begun `seen`, and goes on to charge for itself.
-    pub fn claim(&self, seen: u64) -> bool {
-        seen >= CLAIMED || self.0.compare_exchange(seen, CLAIMED, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    /// Claims all further charges. Returns what [`Charging::begun`] is until the thread comes to one. `None`: the thread has begun one since it had
+    /// begun `seen`, and goes on to charge for itself.
+    pub fn claim(&self, seen: u64) -> Option<u64> {
+        if seen >= CLAIMED {
+            return Some(seen);
+        }
+        let claimed = self.0.compare_exchange(seen, CLAIMED, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.is_ok().then_some(CLAIMED)
     }
 }

@@ -191,7 +191,7 @@ impl Watcher {
                 stall.take().into_iter().for_each(|stall| stall.end(&self.shared));
             } else if stall.is_none() {
                 *stall = culprit(&self.shared, shift, now).map(|port| Stall::begin(&self.shared, &port));
-                stall.iter_mut().for_each(|stall| stall.is_charged = shift.charging.claim(now.charges));
+                claim(stall.as_mut(), shift, seen);
             }
         }
         self.kept.retain(|kept| Arc::strong_count(&kept.shift) > 1 || kept.stall.is_some());
@@ -213,7 +213,7 @@ impl Watcher {
     }
 
     #[cold]
-    fn relieve(&mut self, state: &Arc<PollerState>, shift: Arc<Shift>, seen: Seen) {
+    fn relieve(&mut self, state: &Arc<PollerState>, shift: Arc<Shift>, mut seen: Seen) {
         if self.kept.len() >= MOST_KEPT {
             return;
         }
@@ -228,7 +228,7 @@ impl Watcher {
             stall.into_iter().for_each(|stall| stall.end(shared));
             return;
         };
-        stall.iter_mut().for_each(|stall| stall.is_charged = shift.charging.claim(seen.charges));
+        claim(stall.as_mut(), &shift, &mut seen);
         self.kept.push(Kept { shift, seen, stall });
         shared.relief.add_successor(successor);
         // A port in quarantine has been reported already.
@@ -237,6 +237,15 @@ impl Watcher {
             shared.relief.report(state.number, port);
             shared.report_fault();
         }
+    }
+}
+
+/// Has this thread charge the port, unless the one that is kept does that already.
+fn claim(stall: Option<&mut Stall>, shift: &Shift, seen: &mut Seen) {
+    if let Some(stall) = stall
+        && let Some(charges) = shift.charging.claim(seen.charges)
+    {
+        (stall.is_charged, seen.charges) = (true, charges);
     }
 }
 

@@ -310,6 +310,7 @@ fn each_thread_that_is_kept_is_charged_once_whatever_it_does_at_the_port() {
     drop(examined);
     wait_until("the port is charged", || lan.slow(0).charged_visits > 0);
     drop(other);
+    wait_until("the other port is charged", || lan.slow(3).charged_visits > 0);
     drop(engine);
     assert_eq!([0, 3].map(|n| lan.slow(n).charged_visits), [1, 1]);
 }
@@ -398,14 +399,12 @@ fn a_thread_that_goes_on_to_another_port_no_longer_counts_for_the_first() {
 }
 
 #[test]
-fn a_thread_that_is_let_go_ends_its_visit_and_others_make_its_calls() {
+fn a_thread_that_is_let_go_ends_its_visit() {
     let (engine, lan) = start(Vec::new());
-    // Its call becomes pending, as it was called before.
-    let to = &lan.stations[5];
-    to.port.set_moderation(Moderation::Fixed { interval: Duration::from_millis(300), above: None });
-    exchange(&lan, [1, 5], 1);
+    // A visit has several passes.
+    engine.publish(lan.topology(|_| 0, |_| 8));
     let first = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 5]);
-    // More than one pass: the thread that pays for the next one has to be relieved, so it is not the one that was.
+    // Whoever takes the next batch has to be relieved, so it is not the thread that was.
     let (stay, second) = kept::stay();
     *lock(&lan.stations[0].costs[0].keep) = Some(stay);
     lan.stations[0].send_together((0..1000).map(|number| (4, number)));
@@ -413,8 +412,48 @@ fn a_thread_that_is_let_go_ends_its_visit_and_others_make_its_calls() {
     exchange(&lan, [1, 2], 3);
     wait_until("the successor is kept in the next visit", || !engine.take_relieved().is_empty());
     drop(second);
-    let (received, _) = to.receive(DEADLINE).expect("a call");
-    assert_eq!(received.iter().map(|frame| frame.number).collect::<Vec<_>>(), [7]);
+    wait_until("the port is served", || lan.stations[0].unsent() == 0);
+}
+
+/// Two calls have to be further apart than this.
+const APART: Duration = Duration::from_millis(300);
+
+/// Has a call to a station's client pending in the poller's list, as it was called before.
+fn delay_call(lan: &Lan, n: usize) {
+    let to = &lan.stations[n];
+    to.port.set_moderation(Moderation::Fixed { interval: APART, above: None });
+    wait_until("a call is pending", || {
+        exchange(lan, [1, n], 1);
+        to.ask();
+        let before = lock(&to.calls).len();
+        lan.stations[1].send(n as u16, 1);
+        wait_until("the frame is given", || !to.take().is_empty());
+        exchange(lan, [1, 2], 1);
+        lock(&to.calls).len() == before
+    });
+}
+
+#[test]
+fn calls_that_were_pending_when_a_thread_was_kept_are_made_by_others() {
+    let (engine, lan) = start(Vec::new());
+    delay_call(&lan, 5);
+    let keeper = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 3]);
+    assert!(lan.stations[5].is_called(DEADLINE));
+    drop(keeper);
+}
+
+#[test]
+fn calls_that_become_pending_after_a_thread_was_let_go_are_made_by_others() {
+    let (engine, lan) = start(Vec::new());
+    let to = &lan.stations[5];
+    let keeper = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 5]);
+    // Called just before, so that the thread leaves its call pending. All others have asked this client anew before.
+    to.port.set_moderation(Moderation::Fixed { interval: APART, above: None });
+    exchange(&lan, [1, 5], 1);
+    to.ask();
+    drop(keeper);
+    assert!(to.is_called(DEADLINE));
+    assert_eq!(to.take().iter().map(|frame| frame.number).collect::<Vec<_>>(), [7]);
 }
 
 /// `cargo test --profile tests -p ringway-engine --test relief -- --ignored --nocapture how_long`
