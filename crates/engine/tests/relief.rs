@@ -449,7 +449,10 @@ fn calls_that_become_pending_after_a_thread_was_let_go_are_made_by_others() {
     let keeper = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 5]);
     // Called just before, so that the thread leaves its call pending. All others have asked this client anew before.
     to.port.set_moderation(Moderation::Fixed { interval: APART, above: None });
-    exchange(&lan, [1, 5], 1);
+    to.ask();
+    lan.stations[1].send(5, 1);
+    assert!(to.is_called(DEADLINE));
+    to.take();
     to.ask();
     drop(keeper);
     assert!(to.is_called(DEADLINE));
