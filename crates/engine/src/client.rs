@@ -4,6 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+/// With so many threads that are kept at ports of one client, no thread touches any port of the client.
+const STALLS_OF_CLIENT: usize = 2;
+
 /// A client, or several that share memory: whom a port's memory belongs to.
 #[derive(Debug, Default)]
 pub struct Client {
@@ -41,17 +44,62 @@ impl Client {
     }
 
     /// A thread is kept in the client's memory from now on.
-    pub(crate) fn begin_stall(&self) {
+    fn begin_stall(&self) {
         self.stalls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A thread has been let go.
-    pub(crate) fn end_stall(&self) {
+    fn end_stall(&self) {
         self.stalls.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Number of threads that are kept in the client's memory.
-    pub(crate) fn stalls(&self) -> usize {
+    fn stalls(&self) -> usize {
         self.stalls.load(Ordering::Relaxed)
+    }
+}
+
+/// The memory of a port. Lives on after the port for those that have to know whose it was.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// What is this port's alone.
+    own: Client,
+    /// Whose it is, if that client has other ports.
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Memory {
+    pub(crate) fn set_client(&self, client: Arc<Client>) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    }
+
+    /// Returns true if no further thread should touch the memory.
+    pub(crate) fn is_stalled(&self) -> bool {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        self.own.stalls() > 0 || client.as_ref().is_some_and(|client| client.stalls() >= STALLS_OF_CLIENT)
+    }
+}
+
+/// A thread is kept in this memory until this is dropped.
+#[derive(Debug)]
+pub(crate) struct KeptIn {
+    memory: Arc<Memory>,
+    /// The client at that time.
+    client: Option<Arc<Client>>,
+}
+
+impl KeptIn {
+    pub(crate) fn new(memory: Arc<Memory>) -> KeptIn {
+        let client = memory.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        memory.own.begin_stall();
+        client.iter().for_each(|client| client.begin_stall());
+        KeptIn { memory, client }
+    }
+}
+
+impl Drop for KeptIn {
+    fn drop(&mut self) {
+        self.memory.own.end_stall();
+        self.client.iter().for_each(|client| client.end_stall());
     }
 }

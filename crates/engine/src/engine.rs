@@ -2,14 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-use ringway_switch::prepare_detours;
+use ringway_switch::{Port, prepare_detours};
 
 use crate::call;
+use crate::known::KnownPorts;
 use crate::poller::{name_of, spare};
 use crate::poller_state::{DORMANT, PollerReading, PollerState, new_eventfd};
 use crate::published::Published;
@@ -51,20 +52,21 @@ impl Engine {
         };
         let pollers = cores.len();
         let quarantine = pollers..pollers + QUARANTINE_POLLERS;
-        let states: io::Result<Vec<_>> = (cores.into_iter().enumerate())
+        let states = (cores.into_iter().enumerate())
             .map(|(number, core)| PollerState::new(number, core, 0))
             .chain(quarantine.map(|number| PollerState::new(number, None, DORMANT)))
-            .collect();
+            .collect::<io::Result<Vec<_>>>()?;
         let (old, queue) = channel();
         let shared = Arc::new(Shared {
             topology: Published::new(Topology::default()),
             stop: AtomicBool::new(false),
             inject_panic: AtomicBool::new(false),
-            relief: Relief::default(),
+            relief: Relief::new(states.len()),
+            known: KnownPorts::default(),
             old: Old::new(old),
             faults: new_eventfd()?,
             pollers,
-            states: states?,
+            states,
         });
         let reaper = Reaper::start(&shared, queue)?;
         let mut engine = Engine { shared: Arc::clone(&shared), threads: Vec::new(), relief: Vec::new(), reaper };
@@ -83,6 +85,7 @@ impl Engine {
 
     /// Makes the pollers serve this topology, from their next batch on.
     pub fn publish(&self, topology: Topology) {
+        self.shared.known.add(&topology);
         let order = self.shared.relief.stalls();
         if self.shared.relief.is_keeping() {
             shut_stalled(&topology);
@@ -132,7 +135,11 @@ impl Engine {
     /// is one.
     #[must_use]
     pub fn take_relieved(&self) -> Vec<Relieved> {
-        self.shared.relief.take_reports()
+        let named = |(poller, port): (usize, Weak<Port>)| {
+            let port = self.shared.old.peek(&port, |port| port.name().to_owned());
+            Relieved { poller, port }
+        };
+        self.shared.relief.take_reports().into_iter().map(named).collect()
     }
 
     /// For tests: the next poller that adopts a topology panics outside of any port.

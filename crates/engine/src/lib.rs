@@ -18,11 +18,12 @@
 //! relieving                                the thread that relieves pollers
 //! poller/   reaper                         the other threads
 //! stall   quarantine   shared              what the threads share
+//! known
 //! topology
 //! source                                   the input of a port, and the time that the port costs
 //! poller_state   meter   schedule/         shared state of a poller; duration of visits; which ports are visited, and when
 //! relief   spare                           threads that relieve pollers
-//! settings  budget  watch  client  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
+//! settings  budget  watch  client  charging  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
 //! log                                      what the daemon says, written by threads of its own
 //! ```
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
@@ -32,6 +33,7 @@
 mod budget;
 #[cfg(not(loom))]
 mod call;
+mod charging;
 #[cfg(not(loom))]
 mod client;
 #[cfg(not(loom))]
@@ -40,6 +42,8 @@ mod clock;
 mod contain;
 #[cfg(not(loom))]
 mod engine;
+#[cfg(not(loom))]
+mod known;
 #[cfg(not(loom))]
 pub mod log;
 #[cfg(not(loom))]
@@ -86,6 +90,8 @@ mod watch;
 pub use budget::SlowReading;
 #[cfg(not(loom))]
 pub use call::{Called, call, interrupt, prepare as prepare_calls};
+#[doc(hidden)]
+pub use charging::Charging;
 #[cfg(not(loom))]
 pub use client::Client;
 #[cfg(not(loom))]

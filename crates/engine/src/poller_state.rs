@@ -4,10 +4,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Wake;
 use std::time::Duration;
 
 use ringway_switch::Touching;
 use rustix::event::{EventfdFlags, eventfd};
+
+use crate::charging::Charging;
 
 /// [`Account::adopted`] of a poller that serves no port and has no topology.
 pub(crate) const DORMANT: u64 = u64::MAX;
@@ -49,6 +52,8 @@ pub(crate) struct Shift {
     pub(crate) touching: Arc<Touching>,
     /// It examines its visits.
     pub(crate) is_examining: AtomicBool,
+    /// Who charges ports for what the thread did.
+    pub(crate) charging: Charging,
     /// Readings of the clock.
     pub(crate) turns: AtomicU64,
     /// It waits for events, without a port in use.
@@ -68,6 +73,17 @@ impl Shift {
     #[inline]
     pub(crate) fn is_relieved(&self) -> bool {
         self.is_relieved.load(Ordering::Acquire)
+    }
+}
+
+/// Wakes a quarantine poller when the detour of its port gets frames.
+impl Wake for PollerState {
+    fn wake(self: Arc<Self>) {
+        PollerState::wake(&self);
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        PollerState::wake(self);
     }
 }
 

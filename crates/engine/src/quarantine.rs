@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Wake, Waker};
+use std::task::Waker;
 
 use ringway_switch::{DetourEnd, DetourRoom, Port};
 
@@ -40,7 +40,7 @@ pub(crate) fn begin(shared: &Shared, attached: &Attached, room: DetourRoom) -> b
     let Some(poller) = shared.quarantine_pollers().iter().min_by_key(load) else { return false };
     let Some(port) = attached.port() else { return false };
     let begun = || attached.source.set_quarantine_poller(Some(poller.number));
-    let has_begun = port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller)))), room, begun);
+    let has_begun = port.begin_detour(Waker::from(Arc::clone(poller)), room, begun);
     // For the next one, and for this one if it was refused.
     shared.relief.prepare();
     if !has_begun {
@@ -70,14 +70,33 @@ pub(crate) fn forget(attached: &Attached) {
         attached.source.set_quarantine_poller(None);
         attached.port().inspect(|port| port.abandon_detour());
     }
+    forget_diversion(attached);
 }
 
-/// Wakes a quarantine poller when the detour of its port gets frames.
-pub(crate) struct DetourWaker(pub(crate) Arc<PollerState>);
+/// Frames for a port whose output a kept thread has take a detour. The port's own poller empties it afterwards, so that the port waits at no
+/// quarantine poller.
+#[cold]
+pub(crate) fn divert(attached: &Attached) {
+    let begun = || attached.source.begin_diversion();
+    attached.port().inspect(|port| _ = port.begin_detour(Waker::noop().clone(), DetourRoom::Spare, begun));
+}
 
-impl Wake for DetourWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.wake();
+/// Ends a diversion, if its detour can end. One of a port that is shut stays: shut first, it finds the detour or begins one.
+pub(crate) fn end_diversion(source: &Source, port: &Port) -> DetourEnd {
+    port.end_detour(|| {
+        let may_end = !source.is_shut();
+        if may_end {
+            source.end_diversion();
+        }
+        may_end
+    })
+}
+
+/// Ends a diversion after all pollers have ended.
+fn forget_diversion(attached: &Attached) {
+    if attached.source.is_diverted() {
+        attached.source.end_diversion();
+        attached.port().inspect(|port| port.abandon_detour());
     }
 }
 

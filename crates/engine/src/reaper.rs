@@ -64,6 +64,7 @@ fn run(shared: &Shared, queue: &Receiver<Released>) {
             match old {
                 Released::Topology(topology) => kept.push(topology),
                 Released::Port(port) => release(shared, port),
+                Released::Source(source) => release(shared, source),
             }
         }
         let stops = shared.stop.load(Ordering::Relaxed);

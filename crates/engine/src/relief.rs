@@ -1,13 +1,20 @@
-//! What pollers, the engine and the thread that relieves pollers ([`crate::relieving`]) share.
+//! What pollers, the engine and the thread that relieves pollers ([`crate::relieving`]) share. Nobody allocates with one of the locks here locked: who
+//! allocates may have to wait, and the thread that relieves must not.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{JoinHandle, Thread};
+
+use ringway_switch::Port;
 
 use crate::spare::Spare;
 
 /// Most reports that wait to be read.
 const MOST_REPORTS: usize = 64;
+/// Most threads that are kept at a time. A poller whose thread is one more waits for it.
+pub(crate) const MOST_KEPT: usize = 64;
+/// Threads that wait to relieve others.
+pub(crate) const SPARES: usize = 4;
 
 /// A poller whose thread the kernel keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +31,8 @@ pub(crate) struct Relief {
     /// The thread looks at nobody until this is false again.
     pub(crate) is_resting: AtomicBool,
     thread: OnceLock<Thread>,
-    reports: Mutex<Vec<Relieved>>,
+    /// Numbers of pollers, and the ports.
+    reports: Mutex<Vec<(usize, Weak<Port>)>>,
     /// Threads that can relieve others, and the thread that starts further ones.
     spares: Mutex<Vec<Spare>>,
     starter: OnceLock<Thread>,
@@ -37,6 +45,14 @@ pub(crate) struct Relief {
 }
 
 impl Relief {
+    /// For an engine with so many pollers.
+    pub(crate) fn new(pollers: usize) -> Relief {
+        // Successors that are kept, that serve, and that have ended since the last time that spare threads were added.
+        let successors = Mutex::new(Vec::with_capacity(MOST_KEPT + pollers + 2 * SPARES));
+        let (reports, spares) = (Mutex::new(Vec::with_capacity(MOST_REPORTS)), Mutex::new(Vec::with_capacity(SPARES)));
+        Relief { reports, spares, successors, ..Relief::default() }
+    }
+
     /// To be called by a poller that has slept: someone looks at it from now on.
     #[inline]
     pub(crate) fn look(&self) {
@@ -65,17 +81,19 @@ impl Relief {
 
     /// Locks who may shut and open ports, and publish.
     pub(crate) fn stalls(&self) -> MutexGuard<'_, ()> {
-        self.stalls.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stalls)
     }
 
     /// Takes the reports since the last call.
-    pub(crate) fn take_reports(&self) -> Vec<Relieved> {
-        std::mem::take(&mut self.reports.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(crate) fn take_reports(&self) -> Vec<(usize, Weak<Port>)> {
+        let mut taken = Vec::with_capacity(MOST_REPORTS);
+        taken.append(&mut lock(&self.reports));
+        taken
     }
 
     /// Takes the threads that have relieved others.
     pub(crate) fn take_successors(&self) -> Vec<JoinHandle<()>> {
-        std::mem::take(&mut self.successors.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut lock(&self.successors))
     }
 
     /// Names the thread that relieves, and the one that starts spare threads.
@@ -86,7 +104,7 @@ impl Relief {
 
     /// Takes a spare thread, and has another one started.
     pub(crate) fn take_spare(&self) -> Option<Spare> {
-        let spare = self.spares().pop();
+        let spare = lock(&self.spares).pop();
         self.prepare();
         spare
     }
@@ -96,29 +114,48 @@ impl Relief {
         self.starter.get().inspect(|starter| starter.unpark());
     }
 
-    /// The spare threads. Never locked while a thread is started.
-    pub(crate) fn spares(&self) -> MutexGuard<'_, Vec<Spare>> {
-        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The number of spare threads.
+    pub(crate) fn spares(&self) -> usize {
+        lock(&self.spares).len()
+    }
+
+    /// Adds a spare thread.
+    pub(crate) fn add_spare(&self, spare: Spare) {
+        lock(&self.spares).push(spare);
     }
 
     /// Takes all spare threads.
     pub(crate) fn take_spares(&self) -> Vec<Spare> {
-        std::mem::take(&mut self.spares())
+        std::mem::take(&mut lock(&self.spares))
     }
 
     /// Notes the thread that relieves another one.
     pub(crate) fn add_successor(&self, successor: JoinHandle<()>) {
-        let mut successors = self.successors.lock().unwrap_or_else(PoisonError::into_inner);
-        // What has ended keeps a stack until its handle is dropped.
-        successors.retain(|successor| !successor.is_finished());
-        successors.push(successor);
+        lock(&self.successors).push(successor);
     }
 
-    /// Reports a poller, if there are not too many reports.
-    pub(crate) fn report(&self, relieved: Relieved) {
-        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Forgets the threads that have relieved others and have ended: each keeps a stack until its handle is dropped. To be called before spare threads
+    /// are added.
+    pub(crate) fn forget_ended(&self) {
+        let mut successors = lock(&self.successors);
+        let most = successors.capacity();
+        drop(successors);
+        let mut ended = Vec::with_capacity(most);
+        successors = lock(&self.successors);
+        ended.extend(successors.extract_if(.., |successor| successor.is_finished()).take(most));
+        drop(successors);
+        drop(ended);
+    }
+
+    /// Reports a poller that was at this port, if there are not too many reports.
+    pub(crate) fn report(&self, poller: usize, port: Weak<Port>) {
+        let mut reports = lock(&self.reports);
         if reports.len() < MOST_REPORTS {
-            reports.push(relieved);
+            reports.push((poller, port));
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,13 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ringway_switch::Port;
 
+use crate::known::KnownPorts;
 use crate::poller_state::PollerState;
 use crate::published::Published;
 use crate::relief::Relief;
+use crate::source::Source;
 use crate::topology::Topology;
 
 /// The shared state of an engine and its pollers.
@@ -20,6 +22,7 @@ pub(crate) struct Shared {
     /// The next poller that adopts a topology panics ([`crate::Engine::inject_panic`]).
     pub(crate) inject_panic: AtomicBool,
     pub(crate) relief: Relief,
+    pub(crate) known: KnownPorts,
     pub(crate) old: Old,
     /// An eventfd, readable when a port has a fault.
     pub(crate) faults: OwnedFd,
@@ -35,6 +38,20 @@ pub(crate) enum Released {
     Topology(Arc<Topology>),
     /// A port whose last owner was a poller.
     Port(Box<Port>),
+    /// An input whose last owner was the thread that relieves.
+    Source(Box<Source>),
+}
+
+impl From<Port> for Released {
+    fn from(port: Port) -> Released {
+        Released::Port(Box::new(port))
+    }
+}
+
+impl From<Source> for Released {
+    fn from(source: Source) -> Released {
+        Released::Source(Box::new(source))
+    }
 }
 
 /// What waits for the reaper.
@@ -58,6 +75,17 @@ impl Old {
         }
     }
 
+    /// Looks at something that its last owner may let go of meanwhile: then the reaper gets it. `None`: nobody has it any more.
+    pub(crate) fn peek<P, T>(&self, port: &Weak<P>, look: impl FnOnce(&P) -> T) -> Option<T>
+    where
+        Released: From<P>,
+    {
+        let port = port.upgrade()?;
+        let seen = look(&port);
+        Arc::into_inner(port).into_iter().for_each(|port| self.release(port.into()));
+        Some(seen)
+    }
+
     /// The reaper has released something.
     pub(crate) fn note_released(&self) {
         self.left.fetch_sub(1, Ordering::Release);
@@ -79,6 +107,14 @@ impl Shared {
     pub(crate) fn wake(&self) {
         let serves = |state: &&Arc<PollerState>| !state.is_dormant();
         self.states.iter().filter(serves).for_each(|state| state.wake());
+    }
+
+    /// Has all ports' clients asked anew whether they want calls: a thread that is relieved makes none of its pending ones.
+    pub(crate) fn owe_calls(&self) {
+        let (topology, _) = self.topology.get();
+        topology.ports.iter().for_each(|attached| attached.source.owe_calls());
+        self.topology.touch();
+        self.wake();
     }
 
     /// The pollers of ports in quarantine.

@@ -13,14 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use ringway_switch::{FrameDirection, Input, Port, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
-use crate::client::Client;
+use crate::client::{Client, Memory};
 use crate::clock;
 use crate::contain::warn_limited;
 use crate::poller_state::{PollerState, Shift};
 use crate::watch::Watch;
-
-/// With so many threads that are kept at ports of one client, no thread touches any port of the client.
-const STALLS_OF_CLIENT: usize = 2;
 
 /// How a client announces frames.
 #[derive(Debug)]
@@ -59,14 +56,15 @@ pub struct Source {
     time: Mutex<TimeAccount>,
     /// The number of the poller that serves the port in quarantine. 0: the port is not in quarantine.
     quarantine_poller: AtomicUsize,
-    /// The port's memory alone, and that of its client, if it has other ports ([`crate::stall`]).
-    own: Arc<Client>,
-    client: Mutex<Option<Arc<Client>>>,
+    /// Whose memory the port's is ([`crate::stall`]).
+    memory: Arc<Memory>,
     /// No thread begins to use the input.
     is_shut: AtomicBool,
     /// The port got a detour when it was shut.
     has_shut_detour: AtomicBool,
-    /// Calls that were due while the port was shut were not made.
+    /// Frames for the port take a detour until a thread that has its output is let go.
+    is_diverted: AtomicBool,
+    /// Calls that were due were perhaps not made.
     owes_calls: AtomicBool,
 }
 
@@ -124,28 +122,22 @@ impl Source {
             waiting: Mutex::default(),
             time: Mutex::default(),
             quarantine_poller: AtomicUsize::new(0),
-            own: Arc::default(),
-            client: Mutex::default(),
+            memory: Arc::default(),
             is_shut: AtomicBool::new(false),
             has_shut_detour: AtomicBool::new(false),
+            is_diverted: AtomicBool::new(false),
             owes_calls: AtomicBool::new(false),
         }
     }
 
     /// Names the client whose memory the port's is, and perhaps that of other ports.
     pub fn set_client(&self, client: Arc<Client>) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        self.memory.set_client(client);
     }
 
-    /// The port's memory, and that of its client.
-    pub(crate) fn memory(&self) -> (Arc<Client>, Option<Arc<Client>>) {
-        (Arc::clone(&self.own), self.client.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-
-    /// Returns true if no further thread should touch the port's memory.
-    pub(crate) fn is_stalled(&self) -> bool {
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        self.own.stalls() > 0 || client.as_ref().is_some_and(|client| client.stalls() >= STALLS_OF_CLIENT)
+    /// Whose memory the port's is.
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
+        &self.memory
     }
 
     /// Returns true while the port is shut.
@@ -169,19 +161,39 @@ impl Source {
         if self.has_shut_detour.swap(false, Ordering::Relaxed) {
             end_detour();
         }
-        self.owes_calls.store(true, Ordering::Relaxed);
+        self.owe_calls();
         self.is_shut.store(false, Ordering::Release);
         true
     }
 
-    /// Returns true if calls were not made while the port was shut, once.
+    /// Frames for the port take the detour that it has got for this, until [`Source::end_diversion`].
+    pub(crate) fn begin_diversion(&self) {
+        self.is_diverted.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn end_diversion(&self) {
+        self.is_diverted.store(false, Ordering::Release);
+    }
+
+    /// Returns true if frames for the port take a detour as a thread has its output.
+    pub(crate) fn is_diverted(&self) -> bool {
+        self.is_diverted.load(Ordering::Acquire)
+    }
+
+    /// Has the poller that serves the port ask its client anew when it adopts a topology.
+    pub(crate) fn owe_calls(&self) {
+        self.owes_calls.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if calls were perhaps not made, once.
     pub(crate) fn takes_owed_calls(&self) -> bool {
         self.owes_calls.load(Ordering::Relaxed) && self.owes_calls.swap(false, Ordering::Relaxed)
     }
 
-    /// Charges the port for a time in which the kernel kept a thread in its memory. Returns true if the port became slow by it.
-    pub(crate) fn charge_stall(&self, now: u64, nanoseconds: u64) -> bool {
-        let (excess, share) = (Excess { nanoseconds, stalled: true, within: 0 }, Share { weight: 1, of: 1 });
+    /// Charges the port for a time in which the kernel kept a thread in its memory. Its share of that thread is one part of `parts`. Returns true if
+    /// the port became slow by it.
+    pub(crate) fn charge_stall(&self, now: u64, nanoseconds: u64, parts: u64) -> bool {
+        let (excess, share) = (Excess { nanoseconds, stalled: true, within: 0 }, Share { weight: 1, of: parts });
         self.time().charge(now, excess, share).1
     }
 

@@ -3,8 +3,8 @@
 //! The kernel may keep a poller's thread in a page fault of a client's memory ([`crate::relieving`]). Each further thread that touches that memory
 //! could be kept as well: at the doorbell when it calls the client, at another page, at another port. So the port is *shut*, and with a second thread
 //! that is kept at a port of the same client, all ports of that client: no poller has their inputs, frames for them are dropped as
-//! `receiver_slow`, and calls wait. When the thread is let go, the memory has answered: the ports are opened, and the port at which the thread was kept
-//! is charged for the time.
+//! `receiver_slow`, and calls wait. When the thread goes on, the memory has answered: the ports are opened, and the port at which the thread was kept
+//! is charged for the time, by the thread here that noticed it, unless the other one has begun to do that meanwhile ([`crate::charging`]).
 //!
 //! [`Relief::stalls`](crate::relief::Relief) is locked while ports are shut or opened and while a topology is published, so that a port that comes
 //! later is shut before a poller has it.
@@ -14,9 +14,10 @@ use std::task::Waker;
 
 use ringway_switch::{DetourRoom, Port};
 
-use crate::client::Client;
+use crate::client::KeptIn;
 use crate::clock;
-use crate::quarantine;
+use crate::known::Known;
+use crate::quarantine::{self, PARTS};
 use crate::shared::Shared;
 use crate::topology::{Attached, Topology};
 
@@ -25,62 +26,57 @@ use crate::topology::{Attached, Topology};
 pub(crate) struct Stall {
     /// The number of the port's source.
     source: u64,
-    /// What counts the thread: the port's memory, and that of its client.
-    own: Arc<Client>,
-    client: Option<Arc<Client>>,
+    /// What counts the thread.
+    kept_in: KeptIn,
     /// When the thread was noticed, in nanoseconds.
     since: u64,
-    /// The thread itself charges the port afterwards.
-    is_measured: bool,
+    /// The thread does not charge the port itself.
+    pub(crate) is_charged: bool,
 }
 
 impl Stall {
-    /// Shuts the port, or all ports of its client.
-    pub(crate) fn begin(shared: &Shared, attached: &Attached, is_measured: bool) -> Stall {
-        let (own, client) = attached.source.memory();
+    /// Shuts the port, or all ports of its client. The port may have been removed.
+    pub(crate) fn begin(shared: &Shared, port: &Known) -> Stall {
         let _order = shared.relief.stalls();
-        own.begin_stall();
-        client.iter().for_each(|client| client.begin_stall());
+        let kept_in = KeptIn::new(Arc::clone(&port.memory));
         shut_stalled(&shared.topology.get().0);
         shared.topology.touch();
         shared.wake();
-        Stall { own, client, source: attached.source.id(), since: clock::nanoseconds(), is_measured }
+        Stall { source: port.id, kept_in, since: clock::nanoseconds(), is_charged: false }
     }
 
-    /// Opens the ports again: no other thread could relieve the one that is kept.
-    pub(crate) fn cancel(mut self, shared: &Shared) {
-        self.is_measured = true;
-        self.end(shared);
-    }
-
-    /// Charges the port, as the thread has been let go, and opens the ports that were shut for it.
+    /// Charges the port, as the thread is no longer at it, and opens the ports that were shut for it.
     pub(crate) fn end(self, shared: &Shared) {
-        let Stall { since, is_measured, source, .. } = self;
+        let Stall { source, kept_in, since, is_charged } = self;
         let (topology, _) = shared.topology.get();
         let now = clock::nanoseconds();
-        let charged = topology.ports.iter().find(|attached| attached.source.id() == source && !is_measured);
-        if charged.is_some_and(|attached| attached.source.charge_stall(now, now.saturating_sub(since))) {
+        let charged = topology.ports.iter().find(|attached| attached.source.id() == source && is_charged);
+        // What the thread took before it was noticed is more than what it takes until that is seen.
+        let is_slow = |Attached { source, .. }: &Attached| {
+            let parts = if source.quarantine_poller().is_some() { PARTS } else { 1 };
+            source.charge_stall(now, now.saturating_sub(since), parts)
+        };
+        if charged.is_some_and(is_slow) {
             shared.report_fault();
         }
-        let _order = shared.relief.stalls();
-        drop(self);
+        let order = shared.relief.stalls();
+        drop(kept_in);
         let (topology, _) = shared.topology.get();
-        topology.ports.iter().for_each(|attached| open(shared, attached, now));
+        topology.ports.iter().for_each(|attached| open(shared, attached));
+        drop(order);
+        // Not with the lock, as that takes memory. Its client kept a thread: it gets nothing of what is reserved for the ports of others.
+        for attached in topology.ports.iter().filter(|attached| attached.source.is_quarantined(now)) {
+            let _ = quarantine::begin(shared, attached, DetourRoom::Prepared)
+                || quarantine::begin(shared, attached, DetourRoom::Nothing);
+        }
         shared.topology.touch();
         shared.wake();
-    }
-}
-
-impl Drop for Stall {
-    fn drop(&mut self) {
-        self.own.end_stall();
-        self.client.iter().for_each(|client| client.end_stall());
     }
 }
 
 /// Shuts the ports whose memory keeps threads. The caller has [`Relief::stalls`](crate::relief::Relief) locked.
 pub(crate) fn shut_stalled(topology: &Topology) {
-    for attached in topology.ports.iter().filter(|attached| attached.source.is_stalled()) {
+    for attached in topology.ports.iter().filter(|attached| attached.source.memory().is_stalled()) {
         let begins = |port: &Arc<Port>| port.begin_detour(Waker::noop().clone(), DetourRoom::Nothing, || ());
         // A port in quarantine has a detour, which stays afterwards.
         attached.source.shut(|| attached.port().is_some_and(begins));
@@ -88,21 +84,13 @@ pub(crate) fn shut_stalled(topology: &Topology) {
 }
 
 /// Opens a port whose memory keeps no thread any more.
-fn open(shared: &Shared, attached: &Attached, now: u64) {
+fn open(shared: &Shared, attached: &Attached) {
     let (source, port) = (&attached.source, attached.port());
-    if source.is_stalled() || !source.open(|| port.into_iter().for_each(|port| port.abandon_detour())) {
+    if source.memory().is_stalled() || !source.open(|| port.into_iter().for_each(|port| port.abandon_detour())) {
         return;
     }
-    match source.quarantine_poller() {
-        // It may be dormant.
-        Some(poller) => shared.states[poller].wake(),
-        // Its client kept a thread: it gets nothing of what is reserved for the ports of others.
-        None if source.is_quarantined(now) => {
-            let _ = quarantine::begin(shared, attached, DetourRoom::Prepared)
-                || quarantine::begin(shared, attached, DetourRoom::Nothing);
-        }
-        None => {}
-    }
+    // The quarantine poller may be dormant.
+    source.quarantine_poller().into_iter().for_each(|poller| shared.states[poller].wake());
 }
 
 /// Opens a port after all pollers have ended.

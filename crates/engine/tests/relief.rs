@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
-use ringway_switch::{Tap, TappedFrame};
+use ringway_switch::policy::{Bucket, Excess, Limit, Rates};
+use ringway_switch::{Moderation, Policy, Tap, TappedFrame};
 use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
 
 /// Two stations exchange frames, one at a time. Checks that each frame arrives.
@@ -29,13 +30,17 @@ fn start(cores: Vec<usize>) -> (Engine, Lan) {
 }
 
 fn start_with(cores: Vec<usize>, stations: u16) -> (Engine, Lan) {
-    let settings = EngineSettings { idle: Idle::Sleep, cores, ..EngineSettings::default() };
-    let (engine, lan) = (Engine::start(&settings).expect("pollers"), Lan::new(stations, usize::MAX));
+    let lan = Lan::new(stations, usize::MAX);
+    (publish(EngineSettings { cores, ..EngineSettings::default() }, &lan), lan)
+}
+
+fn publish(settings: EngineSettings, lan: &Lan) -> Engine {
+    let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..settings }).expect("pollers");
     // The stations 0 and 3 are on the first poller, 4 and 5 on the last one, and the bystanders where a test has them.
     let pollers = engine.pollers();
     engine.publish(lan.topology(|n| if n >= 4 || n == 1 || n == 2 { pollers - 1 } else { 0 }, |_| 1));
-    exchange(&lan, [1, 2], 3);
-    (engine, lan)
+    exchange(lan, [1, 2], 3);
+    engine
 }
 
 /// Has the kernel keep the thread that pays this cost next, by a frame between two stations.
@@ -274,6 +279,245 @@ fn frames_come_while_a_second_thread_is_kept() -> bool {
     exchange(&lan, [4, 0], 20);
     exchange(&lan, [0, 5], 20);
     true
+}
+
+/// Has the kernel keep a thread once more that pays this cost, and waits until another thread serves the poller's ports.
+fn keep_and_relieve(engine: &Engine, lan: &Lan, cost: &Cost, pair: [usize; 2]) -> kept::Keeper {
+    let keeper = keep(lan, cost, pair);
+    exchange(lan, [1, 2], 3);
+    wait_until("a thread is relieved", || !engine.take_relieved().is_empty());
+    keeper
+}
+
+#[test]
+fn a_port_whose_output_a_kept_thread_has_goes_on_sending_and_gets_its_frames_afterwards() {
+    wait_until("nobody examined visits yet", || {
+        let (engine, lan) = start(Vec::new());
+        let keeper = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[1], [3, 0]);
+        lan.stations[4].send(0, 1);
+        exchange(&lan, [1, 2], 20);
+        wait_until("the frame was taken", || lan.stations[4].unsent() == 0);
+        // Where visits were examined already, it is this port's memory that keeps the thread.
+        let is_innocent = lan.stations[0].port.counters().read().drops().count() == 0;
+        if is_innocent {
+            exchange(&lan, [0, 5], 20);
+        }
+        drop(keeper);
+        if is_innocent {
+            let mut received = Vec::new();
+            wait_until("both frames are given", || {
+                received.extend(lan.stations[0].take().iter().map(|frame| frame.number));
+                received.len() == 2
+            });
+            assert_eq!(received, [7, 1]);
+            // The detour has ended, and further frames come directly.
+            wait_until("pollers have adopted", || engine.is_settled());
+            exchange(&lan, [4, 0], 20);
+            assert_eq!(lan.stations[0].port.counters().read().drops().count(), 0);
+        }
+        is_innocent
+    });
+}
+
+/// Brings a station's port into quarantine: it keeps two threads, one after the other.
+fn quarantine(engine: &Engine, lan: &Lan, n: usize) {
+    while !lan.slow(n).quarantined {
+        let before = lan.slow(n).charged_visits;
+        drop(keep_and_relieve(engine, lan, &lan.stations[n].costs[0], [n, 5]));
+        wait_until("the port is charged", || lan.slow(n).charged_visits > before);
+        lan.stations[5].take();
+    }
+}
+
+#[test]
+fn a_poller_of_ports_in_quarantine_that_the_kernel_keeps_holds_up_no_other() {
+    let (engine, lan) = start(Vec::new());
+    quarantine(&engine, &lan, 0);
+    // It is kept at another port of the same client, and has its output.
+    let keeper = keep(&lan, &lan.stations[3].costs[1], [0, 3]);
+    // A poller waits for that, or the port is shut already.
+    lan.stations[4].send(3, 9);
+    exchange(&lan, [1, 2], 200);
+    exchange(&lan, [2, 5], 20);
+    drop(keeper);
+    wait_until("the frames are counted", || counted(&lan, 3) == 2);
+    wait_until("the port is served", || {
+        lan.stations[5].send(3, 10);
+        lan.stations[3].take().iter().any(|frame| frame.number == 10)
+    });
+}
+
+#[test]
+fn each_thread_that_is_kept_is_charged_once_whatever_it_does_at_the_port() {
+    // The first call, and the one with which the port is opened.
+    let (engine, lan) = start(Vec::new());
+    let ringing = &lan.stations[0].ringing;
+    let first = keep_and_relieve(&engine, &lan, ringing, [3, 0]);
+    let (stay, second) = kept::stay();
+    *lock(&ringing.keep) = Some(stay);
+    drop(first);
+    exchange(&lan, [1, 2], 3);
+    wait_until("the successor is kept", || ringing.is_paying());
+    wait_until("it is relieved", || !engine.take_relieved().is_empty());
+    drop(second);
+    wait_until("the port is in quarantine", || lan.slow(0).quarantined);
+    drop(engine);
+    assert_eq!(lan.slow(0).charged_visits, 2);
+
+    // Visits are examined while another thread is kept, so that a thread would charge for itself.
+    let (engine, lan) = start(Vec::new());
+    let other = keep_and_relieve(&engine, &lan, &lan.stations[3].costs[0], [3, 5]);
+    let examined = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 5]);
+    drop(examined);
+    wait_until("the port is charged", || lan.slow(0).charged_visits > 0);
+    drop(other);
+    wait_until("the other port is charged", || lan.slow(3).charged_visits > 0);
+    drop(engine);
+    assert_eq!([0, 3].map(|n| lan.slow(n).charged_visits), [1, 1]);
+}
+
+#[test]
+fn what_a_successor_does_besides_visits_is_charged() {
+    let stall = |cost: &Cost| cost.stall.store(5_000_000, Ordering::Relaxed);
+    // The frames of one station wait for a limit.
+    let limit = |port: u16| {
+        let mut limit = Limit::new(Rates { bits: None, frames: Some(Bucket::new(10, 2)) });
+        limit.excess = Excess::Wait;
+        (port == 3).then(|| Policy { ingress: Some(Arc::new(limit)), ..Policy::default() })
+    };
+    let lan = Lan::with_policies(6, usize::MAX, 0, limit);
+    // The second poller examines its visits as its thread has relieved another one.
+    let engine = publish(EngineSettings { cores: support::cpus(2), ..EngineSettings::default() }, &lan);
+    let _keeper = keep_and_relieve(&engine, &lan, &lan.stations[4].costs[0], [4, 5]);
+    stall(&lan.stations[0].adopting);
+    engine.publish(lan.topology(|_| 1, |_| 1));
+    wait_until("it is charged for being taken over", || lan.slow(0).charged_visits > 0);
+    wait_until("pollers have adopted", || engine.is_settled());
+
+    stall(&lan.stations[3].waiting);
+    wait_until("it is charged for being asked about events", || {
+        if lan.stations[3].unsent() == 0 {
+            lan.stations[3].send_together((0..40).map(|number| (5, number)));
+        }
+        lan.slow(3).charged_visits > 0
+    });
+}
+
+#[test]
+fn a_client_whose_ports_are_removed_while_they_keep_threads_keeps_two() {
+    let (engine, lan) = start_with(Vec::new(), 12);
+    lan.join(6..12);
+    let publish = |first: usize| {
+        let mut topology = lan.topology(|_| 0, |_| 1);
+        topology.ports.retain(|attached| !(6..first).contains(&usize::from(attached.index)));
+        engine.publish(topology);
+    };
+    let keepers = [6, 7].map(|n| {
+        let cost = &lan.stations[n].costs[0];
+        let (removes, removed) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+        *lock(&cost.first) = Some(Box::new(move || {
+            let _ = removes.0.send(());
+            let _ = removed.1.recv();
+        }));
+        let (stay, keeper) = kept::stay();
+        *lock(&cost.keep) = Some(stay);
+        lan.stations[n].send(5, 7);
+        removes.1.recv().expect("a thread visits the port");
+        publish(n + 1);
+        removed.0.send(()).expect("the thread waits");
+        wait_until("the kernel keeps a thread", || cost.is_paying());
+        exchange(&lan, [1, 2], 20);
+        keeper
+    });
+    wait_until("all other ports of the client are shut", || {
+        lan.stations[1].send(9, 1);
+        lan.stations[9].port.counters().read().drops().count() > 0
+    });
+    lan.stations[8].send(5, 8);
+    exchange(&lan, [1, 2], 20);
+    assert_eq!(lan.stations[8].unsent(), 1);
+    drop(keepers);
+    wait_until("the port is served", || lan.stations[8].unsent() == 0);
+}
+
+#[test]
+fn a_thread_that_goes_on_to_another_port_no_longer_counts_for_the_first() {
+    let (engine, lan) = start(Vec::new());
+    let first = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 3]);
+    let (stay, second) = kept::stay();
+    *lock(&lan.stations[3].costs[1].keep) = Some(stay);
+    drop(first);
+    wait_until("the thread is kept at the other port", || lan.stations[3].costs[1].is_paying());
+    wait_until("the first port is open", || {
+        lan.stations[1].send(0, 1);
+        lan.stations[0].take().iter().any(|frame| frame.number == 1)
+    });
+    assert_eq!(lan.slow(0).charged_visits, 1);
+    drop(second);
+    exchange(&lan, [0, 5], 20);
+    drop(engine);
+    assert_eq!(lan.slow(0).charged_visits, 1);
+}
+
+#[test]
+fn a_thread_that_is_let_go_ends_its_visit() {
+    let (engine, lan) = start(Vec::new());
+    // A visit has several passes.
+    engine.publish(lan.topology(|_| 0, |_| 8));
+    let first = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 5]);
+    // Whoever takes the next batch has to be relieved, so it is not the thread that was.
+    let (stay, second) = kept::stay();
+    *lock(&lan.stations[0].costs[0].keep) = Some(stay);
+    lan.stations[0].send_together((0..1000).map(|number| (4, number)));
+    drop(first);
+    exchange(&lan, [1, 2], 3);
+    wait_until("the successor is kept in the next visit", || !engine.take_relieved().is_empty());
+    drop(second);
+    wait_until("the port is served", || lan.stations[0].unsent() == 0);
+}
+
+/// Two calls have to be further apart than this.
+const APART: Duration = Duration::from_millis(300);
+
+/// Has a call to a station's client pending in the poller's list, as it was called before.
+fn delay_call(lan: &Lan, n: usize) {
+    let to = &lan.stations[n];
+    to.port.set_moderation(Moderation::Fixed { interval: APART, above: None });
+    wait_until("a call is pending", || {
+        exchange(lan, [1, n], 1);
+        to.ask();
+        let before = lock(&to.calls).len();
+        lan.stations[1].send(n as u16, 1);
+        wait_until("the frame is given", || !to.take().is_empty());
+        exchange(lan, [1, 2], 1);
+        lock(&to.calls).len() == before
+    });
+}
+
+#[test]
+fn calls_that_were_pending_when_a_thread_was_kept_are_made_by_others() {
+    let (engine, lan) = start(Vec::new());
+    delay_call(&lan, 5);
+    let keeper = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 3]);
+    assert!(lan.stations[5].is_called(DEADLINE));
+    drop(keeper);
+}
+
+#[test]
+fn calls_that_become_pending_after_a_thread_was_let_go_are_made_by_others() {
+    let (engine, lan) = start(Vec::new());
+    let to = &lan.stations[5];
+    let keeper = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 5]);
+    // Called just before, so that the thread leaves its call pending. All others have asked this client anew before.
+    to.port.set_moderation(Moderation::Fixed { interval: APART, above: None });
+    to.ask();
+    lan.stations[1].send(5, 1);
+    assert!(to.is_called(DEADLINE));
+    to.take();
+    to.ask();
+    drop(keeper);
+    assert!(to.is_called(DEADLINE));
+    assert_eq!(to.take().iter().map(|frame| frame.number).collect::<Vec<_>>(), [7]);
 }
 
 /// `cargo test --profile tests -p ringway-engine --test relief -- --ignored --nocapture how_long`

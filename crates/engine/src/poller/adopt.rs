@@ -60,12 +60,17 @@ impl Poller {
                 self.waits_for_input |= !served.has_input;
                 is_new = true;
             }
-            if served.has_input && attached.source.takes_owed_calls() {
-                owed.extend(attached.port().cloned());
+            if served.has_input {
+                if attached.source.is_diverted() && attached.port().is_some_and(|port| !port.is_output_held()) {
+                    self.end_diversion(slot);
+                }
+                if attached.source.takes_owed_calls() {
+                    owed.push(slot);
+                }
             }
             let adopted =
                 |custody: MutexGuard<'_, Custody>| { custody }.input.as_mut().is_some_and(|input| input.adopted());
-            let has_work = is_new && attached.source.hold(&self.shift).is_some_and(adopted);
+            let has_work = is_new && self.time(slot, |poller| attached.source.hold(&poller.shift).is_some_and(adopted));
             // A port without its input may have been parked, and therefore not armed. A device does not repeat an event from
             // that time.
             if !had_input || has_work {
@@ -81,8 +86,16 @@ impl Poller {
             self.let_go(slot);
         }
         self.work.calls.reconsider();
-        for port in owed {
-            if self.work.calls.ring_anew(&port, &self.now) {
+        for slot in owed {
+            let Some(port) = self.ports[slot].as_ref().and_then(|served| served.attached.port().cloned()) else {
+                continue;
+            };
+            // Its successor has its ports asked before it has adopted them, perhaps before this thread took note of that.
+            if self.shift.is_relieved() {
+                self.shared.owe_calls();
+                break;
+            }
+            if self.time(slot, |poller| poller.work.calls.ring_anew(&port, &poller.now)) {
                 self.shared.report_fault();
             }
         }
@@ -131,7 +144,8 @@ impl Poller {
         let most_bytes = MOST_LAST_BYTES / (attached.switch.members().count() as u64).max(1);
         let begun = counters.read().in_bytes;
         self.using = slot;
-        while left > 0 && counters.read().in_bytes - begun < most_bytes && input.pending() {
+        while left > 0 && !self.shift.is_relieved() && counters.read().in_bytes - begun < most_bytes && input.pending()
+        {
             let passed = pass(&attached.switch, member, input, &mut self.work, &self.now);
             if passed.receiver_fault {
                 self.shared.report_fault();

@@ -7,7 +7,7 @@ use ringway_switch::{
     DetourRoom, Examined, FrameDirection, Input, Member, Passed, Switch, Time, TimeSpent, Workspace, pass,
 };
 
-use super::thread::{NO_PORT, Poller, Served};
+use super::thread::{Poller, Served};
 use crate::budget::{Excess, Share, Verdict};
 use crate::clock;
 use crate::meter::{excess, is_long, within};
@@ -79,24 +79,6 @@ impl Poller {
         visit
     }
 
-    /// Polls a parked port and measures the time. Returns true if that took too long, so that the port waits now.
-    #[cold]
-    pub(super) fn poll_examined(&mut self, slot: usize) -> bool {
-        let mut source = TimeSpent::default();
-        if let Some(Served { attached, .. }) = self.ports[slot].as_ref()
-            && let Some(mut custody) = attached.source.hold(&self.shift)
-            && let Some(input) = custody.input.as_deref_mut()
-        {
-            self.using = slot;
-            is_pending_examined(input, &mut source);
-            self.using = NO_PORT;
-        }
-        self.work.examine(Some(moment));
-        let until = self.charge_visit(slot, source);
-        self.work.examine(None);
-        until.inspect(|&until| self.schedule.wait(slot, until)).is_some()
-    }
-
     /// Runs `work` for a port, other than a visit. While visits are examined, its time is charged to the port.
     #[inline]
     pub(super) fn time<T>(&mut self, slot: usize, work: impl FnOnce(&mut Poller) -> T) -> T {
@@ -109,20 +91,19 @@ impl Poller {
         done
     }
 
-    /// Charges every port that took too long in an examined visit. Returns the time until which the visited port is set
-    /// aside, if it is.
+    /// Charges every port that took too long in an examined visit, and sets it aside.
     #[cold]
-    fn charge_visit(&mut self, slot: usize, source: TimeSpent) -> Option<u64> {
+    fn charge_visit(&mut self, slot: usize, source: TimeSpent) {
         self.meter.mark();
         self.note_within(slot, source);
         if !is_long(source) && !self.work.given().iter().any(|given| is_long(given.spent)) {
-            return None;
+            return;
         }
-        let now = clock::nanoseconds();
-        let seen = self.meter.read_usage(now);
-        let attached = self.attached(slot)?;
-        let until = self.charge(&attached, FrameDirection::In, source, seen, now);
-        until.inspect(|&until| self.schedule.set_aside(slot, until));
+        let Some((now, seen)) = self.begin_charge() else { return };
+        let Some(attached) = self.attached(slot) else { return };
+        if let Some(until) = self.charge(&attached, FrameDirection::In, source, seen, now) {
+            self.schedule.set_aside(slot, until);
+        }
         let mut place = 0;
         while let Some(&given) = self.work.given().get(place) {
             place += 1;
@@ -138,7 +119,15 @@ impl Poller {
                 port.set_aside(until);
             }
         }
-        until
+    }
+
+    /// Returns the present time and the thread's usage until now. `None`: the thread was kept, and the one that had it relieved charges for that.
+    fn begin_charge(&mut self) -> Option<(u64, Usage)> {
+        if !self.shift.charging.begin() {
+            return None;
+        }
+        let now = clock::nanoseconds();
+        Some((now, self.meter.read_usage(now)))
     }
 
     /// Notes the time within their allowances that the visited port and the receivers took in an examined visit.
@@ -173,8 +162,7 @@ impl Poller {
         if !is_long(spent) {
             return;
         }
-        let now = clock::nanoseconds();
-        let seen = self.meter.read_usage(now);
+        let Some((now, seen)) = self.begin_charge() else { return };
         let Some(attached) = self.attached(slot) else { return };
         if let Some(until) = self.charge(&attached, direction, spent, seen, now) {
             self.schedule.set_aside(slot, until);
@@ -188,8 +176,7 @@ impl Poller {
         if !is_long(spent) {
             return;
         }
-        let now = clock::nanoseconds();
-        let seen = self.meter.read_usage(now);
+        let Some((now, seen)) = self.begin_charge() else { return };
         // Compared, and not upgraded: this thread must not become the port's last owner.
         let is_it = |attached: &&Attached| attached.port().is_some_and(|other| Arc::as_ptr(other) == port.as_ptr());
         let Some(attached) = self.topology.ports.iter().find(is_it).cloned() else { return };

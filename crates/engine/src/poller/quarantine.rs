@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ringway_switch::{DetourEnd, TimeSpent, empty};
+use ringway_switch::{DetourEnd, DetourRoom, TimeSpent, empty};
 
 use super::thread::{NO_PORT, Poller};
 use crate::clock;
@@ -56,7 +56,10 @@ impl Poller {
         self.state.load.store(0, Ordering::Relaxed);
         self.topology = Arc::new(Topology::default());
         self.state.account.adopted.store(DORMANT, Ordering::Release);
+        self.shift.is_asleep.store(true, Ordering::Relaxed);
         self.wait(None);
+        self.shift.is_asleep.store(false, Ordering::Relaxed);
+        self.shared.relief.look();
         self.meter.slept();
         // Set before the topology is read: see `crate::quarantine`.
         self.state.account.adopted.store(0, Ordering::SeqCst);
@@ -81,6 +84,28 @@ impl Poller {
         };
         let mut slots = self.schedule.active().chain(self.schedule.parked().iter().copied());
         slots.find(|&slot| is_detoured(slot))
+    }
+
+    /// Ends the detour of a port whose output a kept thread had. It stays while another thread copies frames for it, or the port is shut: the
+    /// thread `relief` has it tried again.
+    #[cold]
+    pub(super) fn end_diversion(&mut self, slot: usize) {
+        let Some(attached) = self.ports[slot].as_ref().map(|served| served.attached.clone()) else { return };
+        let (source, Some(port)) = (&attached.source, attached.port()) else { return };
+        // Beside a sender that always fills it, the detour ends only if it takes no more.
+        for is_ending in [false, true] {
+            port.close_detour(is_ending);
+            self.empty_detour(slot);
+            if quarantine::end_diversion(source, port) == DetourEnd::Ended {
+                // Calls may have been left in the detour.
+                source.owe_calls();
+                if source.is_quarantined(self.now.nanoseconds) {
+                    quarantine::begin(&self.shared, &attached, DetourRoom::Prepared);
+                }
+                return;
+            }
+        }
+        port.close_detour(false);
     }
 
     /// Delivers the frames of a port's detour. Returns how many.

@@ -125,7 +125,7 @@ impl Poller {
         if self.meter.examining != self.shift.is_examining.load(Ordering::Relaxed) {
             self.shift.is_examining.store(self.meter.examining, Ordering::Relaxed);
         }
-        if self.work.calls.due().is_some_and(|due| due <= self.now.nanoseconds) {
+        if self.work.calls.due().is_some_and(|due| due <= self.now.nanoseconds) && !self.shift.is_relieved() {
             self.work.calls.measure(self.meter.examining.then_some(moment));
             if self.work.calls.make(&self.now) {
                 self.shared.report_fault();
@@ -170,13 +170,19 @@ impl Poller {
         }
     }
 
-    /// Puts the inputs back and makes the pending calls.
+    /// Puts the inputs back and makes the pending calls. A thread that was relieved has others make them: some of these ports may be shut.
     fn end(&mut self) {
         // First: clients can make calls last, and another thread may wait for the inputs.
         for served in self.ports.iter_mut().flatten() {
             if std::mem::take(&mut served.has_input) {
                 served.attached.source.put_back(&self.shift);
             }
+        }
+        if self.shift.is_relieved() {
+            if self.work.calls.due().is_some() {
+                self.shared.owe_calls();
+            }
+            return;
         }
         let began = Instant::now();
         // Each call is tried once, even if the thread had no processor for longer than that.

@@ -41,11 +41,13 @@ impl Poller {
     fn arm_waiting(&mut self) -> bool {
         let (mut place, mut may_sleep) = (0, true);
         while let Some(slot) = self.schedule.waiting(place) {
-            self.using = slot;
-            let custody = self.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&self.shift));
-            let input = custody.and_then(|mut custody| Some(custody.input.as_mut()?.arm(WakeOn::Events)));
-            let has_event = input == Some(Armed::Pending);
-            self.using = NO_PORT;
+            let has_event = self.time(slot, |poller| {
+                poller.using = slot;
+                let custody = poller.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&poller.shift));
+                let input = custody.and_then(|mut custody| Some(custody.input.as_mut()?.arm(WakeOn::Events)));
+                poller.using = NO_PORT;
+                input == Some(Armed::Pending)
+            });
             if has_event {
                 self.handle_events(slot);
                 may_sleep = false;

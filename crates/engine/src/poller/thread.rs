@@ -155,7 +155,8 @@ fn serve(shared: Arc<Shared>, state: Arc<PollerState>, settings: &EngineSettings
         // Cut by the kernel, if it is long.
         let _ = CString::new(&*name).map(|name| rustix::thread::set_name(&name));
     }
-    if !begun.say(ready) || failed {
+    begun.say(ready);
+    if failed {
         return;
     }
     if in_quarantine {
@@ -168,7 +169,7 @@ fn serve(shared: Arc<Shared>, state: Arc<PollerState>, settings: &EngineSettings
     work.calls.give_last_to(Box::new(move |port| old.old.release(Released::Port(port))));
     let (topology, _) = shared.topology.get();
     meter.enter_thread();
-    if relieved.is_some() {
+    if relieved.is_some() && !in_quarantine {
         meter.examine(clock::nanoseconds());
     }
     shift.is_examining.store(meter.examining, Ordering::Relaxed);

@@ -28,9 +28,13 @@ impl Poller {
         }
         for _ in 0..self.schedule.polls() {
             let Some(slot) = self.schedule.next_parked() else { break };
-            if self.meter.examining && self.poll_examined(slot) {
+            let is_pending = self.time(slot, |poller| poller.is_pending(slot));
+            if self.meter.examining
+                && let Some(until) = self.schedule.set_aside_until(slot, now)
+            {
                 // The port took too long and waits now.
-            } else if self.is_pending(slot) {
+                self.schedule.wait(slot, until);
+            } else if is_pending {
                 self.unpark(slot);
             } else {
                 self.schedule.keep_parked();
@@ -50,16 +54,18 @@ impl Poller {
     /// Handles a port's events other than frames, if there are any.
     #[cold]
     pub(super) fn handle_events(&mut self, slot: usize) {
-        self.using = slot;
-        if let Some(Served { attached, .. }) = self.ports[slot].as_ref()
-            && let Some(mut custody) = attached.source.hold(&self.shift)
-            && let Some(input) = custody.input.as_deref_mut()
-            && let Some(member) = attached.switch.member(attached.index)
-            && handle_event(member, input, &mut self.work, &self.now)
-        {
-            self.shared.report_fault();
-        }
-        self.using = NO_PORT;
+        self.time(slot, |poller| {
+            poller.using = slot;
+            if let Some(Served { attached, .. }) = poller.ports[slot].as_ref()
+                && let Some(mut custody) = attached.source.hold(&poller.shift)
+                && let Some(input) = custody.input.as_deref_mut()
+                && let Some(member) = attached.switch.member(attached.index)
+                && handle_event(member, input, &mut poller.work, &poller.now)
+            {
+                poller.shared.report_fault();
+            }
+            poller.using = NO_PORT;
+        });
     }
 
     /// Activates and disarms a parked port that has frames or whose descriptor woke the poller.
@@ -138,7 +144,7 @@ impl Poller {
             }
             // A client can make passes of few frames that take long.
             done = done.saturating_add(passed.work);
-            if done > u64::from(attached.weight) * VISIT_WORK {
+            if done > u64::from(attached.weight) * VISIT_WORK || self.shift.is_relieved() {
                 break;
             }
         }

@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 
+use ringway_memory::Mapping;
+
 /// A stay in the kernel that ends when the other end of the pipe is closed.
 #[derive(Debug)]
 pub struct Stay(OwnedFd);
@@ -37,6 +39,8 @@ extern "C" fn wait(pipe: *mut c_void) -> libc::c_int {
 impl Stay {
     /// Stays. The kernel keeps a thread whose child has its memory until the child ends, as vfork(2) says.
     pub fn stay(&self) {
+        // It sleeps in a page fault as far as anybody can see.
+        assert!(Mapping::private(4096).expect("memory").whole().write(&[1; 64]));
         let mut stack = vec![0u128; 4096];
         let top = stack.as_mut_ptr_range().end;
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;

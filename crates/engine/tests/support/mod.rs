@@ -114,6 +114,10 @@ pub struct Station {
     pub costs: [Cost; 2],
     /// The cost of arming the port.
     pub asking: Cost,
+    /// The cost of asking for a kick at an event other than frames.
+    pub waiting: Cost,
+    /// The cost of taking the port over from another poller.
+    pub adopting: Cost,
     /// The cost of looking whether the client wants a call.
     pub ringing: Cost,
     /// Number of times that a poller armed the port.
@@ -168,6 +172,8 @@ pub struct Cost {
     pub one_of: AtomicU64,
     /// The access does not end while a test holds this lock.
     pub hold: Mutex<()>,
+    /// Runs when the cost is paid next, in the thread that pays it.
+    pub first: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// The kernel keeps the thread that pays the cost next.
     pub keep: Mutex<Option<kept::Stay>>,
     /// The kernel keeps each thread that pays the cost.
@@ -203,6 +209,8 @@ impl Cost {
     }
 
     fn pay_all(&self) {
+        let first = lock(&self.first).take();
+        first.into_iter().for_each(|first| first());
         let stay = lock(&self.keep).take();
         stay.inspect(kept::Stay::stay);
         let stay = lock(&self.keep_each).clone();
@@ -371,6 +379,7 @@ impl Input for In {
     fn arm(&mut self, wake_on: WakeOn) -> Armed {
         if wake_on == WakeOn::Events {
             self.station.step(Step::ArmForEvents);
+            self.station.waiting.pay();
             self.station.armed_for_events.store(true, Ordering::SeqCst);
             return Armed::with_kick(self.station.event.load(Ordering::SeqCst));
         }
@@ -388,6 +397,11 @@ impl Input for In {
     fn disarm(&mut self) {
         self.station.step(Step::Disarm);
         self.station.armed.store(false, Ordering::SeqCst);
+    }
+
+    fn adopted(&mut self) -> bool {
+        self.station.adopting.pay();
+        false
     }
 
     fn take_event(&mut self) -> bool {
@@ -652,6 +666,8 @@ impl Lan {
                 batches: AtomicU64::new(0),
                 costs: Default::default(),
                 asking: Cost::default(),
+                waiting: Cost::default(),
+                adopting: Cost::default(),
                 ringing: Cost::default(),
                 arms: AtomicU64::new(0),
                 on_arm: Mutex::default(),

@@ -43,9 +43,11 @@ fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDel
     if taken.frames() > 0 {
         let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
         let mut output = member.port.output();
+        work.touching.begin(&member.port);
         let (storage, given) = work.delivery.deliver_backlog(&taken, storage, &mut **output, member.port.counters());
         // Those that found no room in the backlog.
         output.note_losses(member.port.counters());
+        work.touching.end();
         drop(output);
         work.batch = Some(storage);
         emptied.cutting = work.delivery.take_cutting();

@@ -86,7 +86,7 @@ pub enum DetourRoom {
     Prepared,
     /// Memory that was mapped beforehand, with the reserve, or none.
     Spare,
-    /// None: all frames are dropped.
+    /// None: all frames are dropped, and calls are forgotten.
     Nothing,
 }
 
@@ -161,6 +161,8 @@ struct Backlog {
     /// The second buffer; `None` while the port's own thread is emptying it.
     empty: Option<FrameBuffer>,
     calls: Vec<(CallReason, Pending)>,
+    /// False without room: the port's client is asked anew when such a detour ends.
+    keeps_calls: bool,
     waker: Waker,
     /// The port's own thread sleeps, and wants to be woken.
     asleep: bool,
@@ -261,14 +263,15 @@ impl Detour {
     /// Begins the detour. `waker` wakes the thread that empties the backlog. `begun` is called before another thread can end the detour. Returns
     /// false if the detour is on already or there is no memory for another one.
     pub(crate) fn begin(&self, waker: Waker, room: DetourRoom, congestion: &Congestion, begun: impl FnOnce()) -> bool {
+        let keeps_calls = room != DetourRoom::Nothing;
+        let calls = Vec::with_capacity(if keeps_calls { MAX_CALLS } else { 0 });
         let mut backlog = self.lock();
         if backlog.is_some() {
             return false;
         }
         let Some(([filling, empty], place)) = buffers(room) else { return false };
-        let (calls, empty) = (Vec::with_capacity(MAX_CALLS), Some(empty));
-        let (asleep, is_ending) = (false, false);
-        *backlog = Some(Backlog { filling, empty, calls, waker, asleep, is_ending, _place: place });
+        let (empty, asleep, is_ending) = (Some(empty), false, false);
+        *backlog = Some(Backlog { filling, empty, calls, keeps_calls, waker, asleep, is_ending, _place: place });
         self.on.store(true, Ordering::Release);
         congestion.divert(true);
         begun();
@@ -331,7 +334,7 @@ impl Detour {
     pub(crate) fn leave_call(&self, reason: CallReason, call: Pending) -> bool {
         let mut backlog = self.lock();
         let Some(backlog) = backlog.as_mut() else { return false };
-        if backlog.calls.len() < MAX_CALLS {
+        if backlog.keeps_calls && backlog.calls.len() < MAX_CALLS {
             backlog.calls.push((reason, call));
         }
         wake(backlog);

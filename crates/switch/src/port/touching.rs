@@ -31,10 +31,10 @@ impl Touching {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns true if this is the number of this port.
+    /// Returns true if this is the number of the port at this address.
     #[must_use]
-    pub fn names(number: usize, port: &Arc<Port>) -> bool {
-        number == number_of(port)
+    pub fn names(number: usize, port: *const Port) -> bool {
+        number == port.addr()
     }
 }
 

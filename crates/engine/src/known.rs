@@ -1,0 +1,69 @@
+//! The ports whose memory a thread may be at: those of the newest topology, and removed ones that somebody still has.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ringway_switch::Port;
+
+use crate::client::Memory;
+use crate::source::Source;
+use crate::topology::{Attached, Topology};
+
+/// A port. An address of one is that of no other meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The number of the source.
+    pub(crate) id: u64,
+    pub(crate) source: Weak<Source>,
+    pub(crate) port: Weak<Port>,
+    pub(crate) memory: Arc<Memory>,
+}
+
+impl Known {
+    fn of(attached: &Attached) -> Known {
+        let source = &attached.source;
+        Known {
+            id: source.id(),
+            source: Arc::downgrade(source),
+            port: attached.port().map_or_else(Weak::new, Arc::downgrade),
+            memory: Arc::clone(source.memory()),
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        self.source.strong_count() > 0 || self.port.strong_count() > 0
+    }
+}
+
+/// The ports.
+#[derive(Debug, Default)]
+pub(crate) struct KnownPorts {
+    ports: Mutex<Vec<Known>>,
+    /// Locked by the thread that adds ports. It may wait for memory, so it has the other lock for moments only.
+    adding: Mutex<()>,
+}
+
+impl KnownPorts {
+    /// To be called before a topology is published.
+    pub(crate) fn add(&self, topology: &Topology) {
+        let _order = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ports: Vec<Known> = topology.ports.iter().map(Known::of).collect();
+        let ids: HashSet<u64> = ports.iter().map(|port| port.id).collect();
+        // Room for all former ones.
+        ports.reserve(self.with(|former| former.len()));
+        let former = self.with(|former| {
+            ports.extend(former.iter().filter(|port| !ids.contains(&port.id) && port.is_there()).cloned());
+            std::mem::replace(former, ports)
+        });
+        drop(former);
+    }
+
+    /// The first port of which this is true.
+    pub(crate) fn find(&self, is_it: impl Fn(&Known) -> bool) -> Option<Known> {
+        self.with(|ports| ports.iter().find(|port| is_it(port)).cloned())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Vec<Known>) -> T) -> T {
+        work(&mut self.ports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
