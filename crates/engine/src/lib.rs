@@ -85,7 +85,7 @@ mod watch;
 #[cfg(not(loom))]
 pub use budget::SlowReading;
 #[cfg(not(loom))]
-pub use call::{Called, call, interrupt, prepare as prepare_calls};
+pub use call::{CallAccount, Called, call, interrupt, prepare as prepare_calls};
 #[cfg(not(loom))]
 pub use client::Client;
 #[cfg(not(loom))]
