@@ -162,7 +162,8 @@ fn a_client_whose_calls_remove_thousands_of_polls_is_called_less_often_or_ended(
         until("its calls are held", || has_ended() || !interval().is_null() && interval() != "0s");
         scene.bystanders.go_on(5000);
     });
-    scene.end();
+    // Not `end`: the daemon keeps memory to examine visits.
+    scene.bystanders.finish(&scene.daemon);
 }
 
 /// Prints what such a client takes from its neighbours.
@@ -173,14 +174,15 @@ fn what_polls_take_from_neighbours() {
         let scene = Scene::start_with(CALLED_AT_ONCE);
         call_with_polls(&scene, polls, || {
             let calls = || scene.daemon.port("evil")["calls"].as_u64().unwrap_or(0);
-            until("it is called", || calls() > 0);
+            until("it is called", || calls() > 0 || scene.faults("evil", "call_blocked") > 0);
             let (moved, called, start) = (scene.bystanders.moved(), calls(), Instant::now());
             std::thread::sleep(Duration::from_secs(15));
             let [moved, called] = [scene.bystanders.moved() - moved, calls().saturating_sub(called)];
             let ended = scene.faults("evil", "call_blocked");
             println!("{polls} polls: {called} calls, ended {ended}, neighbours {moved} frames, {:?}", start.elapsed());
         });
-        scene.end();
+        // Not `end`: the daemon keeps memory to examine visits.
+        scene.bystanders.finish(&scene.daemon);
     }
 }
 
