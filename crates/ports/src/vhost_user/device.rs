@@ -224,7 +224,8 @@ impl Device {
                 Either::Split(ring) => Either::Split(Receive::new(ring, header, mergeable)),
                 Either::Packed(ring) => Either::Packed(Receive::new(ring, header, mergeable)),
             };
-            let mut started = Started { memory, queue, call: setup.call, account: Arc::clone(&self.account) };
+            let mut started =
+                Started { memory, queue, call: setup.call, account: Arc::clone(&self.account), owes_call: false };
             started.set_log(setup.log);
             started.set_inflight(setup.taken);
             started.set_enabled(setup.enabled);
@@ -245,7 +246,8 @@ impl Device {
                     Either::Packed(Transmit::new(ring, header, self.longest, features::leaves(features)))
                 }
             };
-            let mut started = Started { memory, queue, call: setup.call, account: Arc::clone(&self.account) };
+            let mut started =
+                Started { memory, queue, call: setup.call, account: Arc::clone(&self.account), owes_call: false };
             started.set_log(setup.log);
             started.set_inflight(setup.taken);
             started.set_discard(!setup.enabled);
@@ -295,8 +297,8 @@ impl Device {
         } else {
             if let Some(Some(queue)) = self.input.lock().queues.get_mut(pair) {
                 queue.set_discard(!on);
-                // For frames that were discarded while the guest was not to be called. The next call reports an eventfd that blocks.
-                let _ = if on { queue.call_if_wanted() } else { Ok(false) };
+                // The next call reports an eventfd that blocks.
+                let _ = if on && std::mem::take(&mut queue.owes_call) { queue.call_if_wanted() } else { Ok(false) };
             }
             self.kicks.wake();
         }

@@ -34,6 +34,8 @@ pub(super) struct Started<Q> {
     /// The call eventfd; `None` if the guest polls.
     pub(super) call: Option<Arc<ClientFd>>,
     pub(super) account: Arc<CallAccount>,
+    /// The guest was not to be called when frames were discarded.
+    pub(super) owes_call: bool,
 }
 
 pub(super) type TransmitQueue = Started<Either<Transmit<Split>, Transmit<Packed>>>;
@@ -99,7 +101,8 @@ impl TransmitQueue {
             // A discarded frame reaches no output, so nothing would later ask whether the driver wants a call.
             fence(Ordering::SeqCst);
             // Otherwise a later release calls, or the end of discarding.
-            if !self.account.is_held() {
+            self.owes_call = self.account.is_held();
+            if !self.owes_call {
                 self.call_if_wanted()?;
             }
         }
