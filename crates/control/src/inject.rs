@@ -219,6 +219,10 @@ mod with {
             self.inner.moderate(moderation)
         }
 
+        fn held_until(&self) -> u64 {
+            self.inner.held_until()
+        }
+
         fn is_blocked(&self) -> bool {
             self.inner.is_blocked()
         }

@@ -89,7 +89,7 @@ mod watch;
 #[cfg(not(loom))]
 pub use budget::SlowReading;
 #[cfg(not(loom))]
-pub use call::{Called, call, interrupt, prepare as prepare_calls};
+pub use call::{CallAccount, Called, call, interrupt, prepare as prepare_calls};
 #[doc(hidden)]
 pub use charging::Charging;
 #[cfg(not(loom))]

@@ -5,27 +5,37 @@
 //! away. Both count as the caller's processor time. So a slow call is followed by another one to the same eventfd, which finds nobody to
 //! wake and all waiters still there, and by one to an eventfd of the caller's own: only if the second is slow beside the third, the client
 //! is the cause.
+//!
+//! Waiters that the kernel removes when it wakes them (poll by AIO or io_uring) make the first call slow and not the second, as does a
+//! processor that is taken away. Nothing tells these two apart, so nobody loses a port for them. What all slow calls of a thread cost, whoever
+//! was the cause, is bounded instead ([`Excess`]).
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::account::CallAccount;
 use super::aio::AioSignaler;
+use super::excess::Excess;
 use super::timed_write::TimedWriter;
+use crate::clock;
 
 /// Processor time that a call may take: enough for some thousand waiters.
 const MOST_TIME: Duration = Duration::from_micros(200);
-/// Ticks of [`ticks`] from which on a call is suspicious: about 0.1 ms.
-const SUSPICIOUS: u64 = 1 << 18;
+/// Processor time of a call that wakes a few threads on other processors. What is beyond it is excess.
+const HARMLESS: Duration = Duration::from_micros(20);
+/// Ticks of [`ticks`] from which on a call is suspicious: 13 to 65 us.
+const SUSPICIOUS: u64 = 1 << 16;
 /// A repeated call is slow if it takes this many times as long as a call to an eventfd of the caller's own...
 const TIMES: u32 = 16;
 /// ...and this much, which is the time of some hundred waiters.
 const MOST_AGAIN: Duration = Duration::from_micros(20);
-/// Consecutive calls to one eventfd that may be slow, and slow again, before the client counts as the cause.
-const MAX_SLOW_CALLS: u8 = 3;
+/// Measured calls that are slow, and slow again, after which the client counts as the cause. A call that is slow and not slow again ends
+/// the count.
+const SLOW_CALLS: u8 = 3;
 
 /// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,18 +69,17 @@ pub(super) struct Caller {
     own: Option<OwnedFd>,
     /// Nanoseconds of calls that were slow because of their clients.
     pub(super) slow_nanoseconds: u64,
-    /// By descriptor: 0, or one more than the measured calls in a row that took too much processor time. Only a descriptor to
-    /// which a call was suspicious is measured, as measuring takes two system calls.
-    pub(super) slow_calls: Vec<u8>,
+    /// What the measured calls of this thread cost.
+    excess: Excess,
 }
 
 thread_local! {
     pub(super) static CALLER: RefCell<Caller> = const { RefCell::new(Caller::new(Mechanism::None, processor_time)) };
 }
 
-/// Adds one to the eventfd's counter, without waiting. Any thread may call.
-pub fn call(eventfd: BorrowedFd<'_>) -> Called {
-    CALLER.with(|caller| caller.borrow_mut().call(eventfd))
+/// Adds one to the eventfd's counter, without waiting. `account`: that of the client. Any thread may call.
+pub fn call(eventfd: BorrowedFd<'_>, account: &CallAccount) -> Called {
+    CALLER.with(|caller| caller.borrow_mut().call(eventfd, account))
 }
 
 /// Prepares the mechanism of the calling thread before its first call. Returns false if the kernel has none now: each call asks again.
@@ -90,7 +99,7 @@ pub(crate) fn slow_nanoseconds() -> u64 {
 
 impl Caller {
     pub(super) const fn new(mechanism: Mechanism, processor_time: fn() -> Duration) -> Caller {
-        Caller { made: 0, mechanism, processor_time, own: None, slow_nanoseconds: 0, slow_calls: Vec::new() }
+        Caller { made: 0, mechanism, processor_time, own: None, slow_nanoseconds: 0, excess: Excess::NONE }
     }
 
     #[cold]
@@ -104,62 +113,65 @@ impl Caller {
         !matches!(self.mechanism, Mechanism::None)
     }
 
-    pub(super) fn call(&mut self, eventfd: BorrowedFd<'_>) -> Called {
+    pub(super) fn call(&mut self, eventfd: BorrowedFd<'_>, account: &CallAccount) -> Called {
         self.made = self.made.wrapping_add(1);
         if let Mechanism::None = self.mechanism {
             self.prepare();
         }
-        if self.slow_calls_to(eventfd).is_some_and(|slow_calls| *slow_calls > 0) {
-            return self.measured(eventfd);
+        if account.is_measured() {
+            return self.measured(eventfd, account, clock::nanoseconds());
         }
         let before = ticks();
         let called = self.signal(eventfd);
-        // The cause may be the client, or that this thread was not running.
-        if ticks().wrapping_sub(before) >= SUSPICIOUS && called == Called::Done {
-            self.start_measuring(eventfd);
+        // The cause may be the client, or that this thread was not running. Measuring takes two system calls.
+        if ticks().wrapping_sub(before) >= SUSPICIOUS {
+            account.measure_from(clock::nanoseconds());
         }
         called
     }
 
-    fn slow_calls_to(&mut self, eventfd: BorrowedFd<'_>) -> Option<&mut u8> {
-        self.slow_calls.get_mut(usize::try_from(eventfd.as_raw_fd()).ok()?)
-    }
-
     #[cold]
-    pub(super) fn start_measuring(&mut self, eventfd: BorrowedFd<'_>) {
-        let place = usize::try_from(eventfd.as_raw_fd()).unwrap_or(0);
-        self.slow_calls.resize(self.slow_calls.len().max(place + 1), 0);
-        self.slow_calls[place] = 1;
-    }
-
-    #[cold]
-    fn measured(&mut self, eventfd: BorrowedFd<'_>) -> Called {
+    pub(super) fn measured(&mut self, eventfd: BorrowedFd<'_>, account: &CallAccount, now: u64) -> Called {
         let (called, took) = self.timed(eventfd);
-        let slow = took >= MOST_TIME && (called != Called::Done || self.is_slow_again(eventfd));
-        if slow {
-            let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-            self.slow_nanoseconds = self.slow_nanoseconds.saturating_add(nanoseconds);
+        let Some(mut excess) = took.checked_sub(HARMLESS).filter(|excess| !excess.is_zero()) else {
+            account.note_harmless(now);
+            return called;
+        };
+        account.measure_from(now);
+        let mut slow_calls = 0;
+        if took >= MOST_TIME {
+            let is_slow = called != Called::Done || {
+                let (is_slow, again) = self.is_slow_again(eventfd);
+                excess += again.saturating_sub(HARMLESS);
+                is_slow
+            };
+            if is_slow {
+                self.slow_nanoseconds = self.slow_nanoseconds.saturating_add(nanoseconds_of(took));
+            }
+            slow_calls = account.note_slow(is_slow);
         }
-        let Some(slow_calls) = self.slow_calls_to(eventfd) else { return called };
-        *slow_calls = if slow { *slow_calls + 1 } else { 0 };
-        if *slow_calls > MAX_SLOW_CALLS {
-            *slow_calls = 0;
+        let hold = self.excess.note(now, nanoseconds_of(excess));
+        if hold > 0 {
+            account.hold_until(now.saturating_add(nanoseconds_of(took)).saturating_add(hold));
+        }
+        if slow_calls >= SLOW_CALLS {
+            account.begin_client();
             return Called::Blocked;
         }
         called
     }
 
-    /// Calls once more. Returns true if that is slow, too, beside a call that no client has to do with.
-    fn is_slow_again(&mut self, eventfd: BorrowedFd<'_>) -> bool {
+    /// Calls once more. Returns true if that is slow, too, beside a call that no client has to do with, and the time that it took.
+    fn is_slow_again(&mut self, eventfd: BorrowedFd<'_>) -> (bool, Duration) {
         let (_, again) = self.timed(eventfd);
         if again < MOST_AGAIN {
-            return false;
+            return (false, again);
         }
         let own = self.own.take().or_else(eventfd_without_waiters);
         // Without a descriptor for comparison the client is not the cause.
         let usual = own.as_ref().map_or(Duration::MAX, |own| self.timed(own.as_fd()).1);
         self.own = own;
-        again >= usual.saturating_mul(TIMES)
+        (again >= usual.saturating_mul(TIMES), again)
     }
 
     /// Calls, and measures the processor time.
@@ -183,6 +195,10 @@ impl Caller {
             None => Called::Failed,
         }
     }
+}
+
+fn nanoseconds_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn eventfd_without_waiters() -> Option<OwnedFd> {

@@ -7,16 +7,20 @@
 //! ([`timed_write`]).
 //!
 //! Adding to the counter wakes every waiter of the eventfd before it returns, and a client may register very many (epoll). A
-//! call that costs too much processor time is reported like one that waits: the port ends with `call_blocked`.
+//! client whose calls cost too much processor time is reported like one that makes a call wait: the port ends with `call_blocked`. Where
+//! that is not certain, it is called less often ([`excess`]).
 //! `docs/decisions/calls.md` has the measurements.
 
+mod account;
 mod aio;
 mod caller;
+mod excess;
 mod interrupt;
 #[cfg(test)]
 mod tests;
 mod timed_write;
 
+pub use account::CallAccount;
 pub use caller::{Called, call, prepare};
 pub(crate) use caller::{made, slow_nanoseconds};
 pub use interrupt::interrupt;

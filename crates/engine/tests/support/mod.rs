@@ -505,7 +505,7 @@ impl Out {
             return CallResult::Unwanted;
         }
         let before = Instant::now();
-        ringway_engine::call(station.call.as_fd());
+        ringway_engine::call(station.call.as_fd(), &ringway_engine::CallAccount::default());
         lock(&station.calls).push((before, Instant::now()));
         CallResult::Called
     }

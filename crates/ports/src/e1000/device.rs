@@ -30,7 +30,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::access_counters::AccessCounters;
 use super::chip::Chip;
 use super::data_path::{Backlog, InputState, OutputState, Ring};
-use super::interrupt::{Causes, Signalling};
+use super::interrupt::{Causes, Raise, Signalling};
 use super::ring_page::RingPage;
 use super::rings::{PacketBuffer, RingFault};
 use super::settings::{Model, Settings, Status};
@@ -263,7 +263,9 @@ impl Device {
                 if applies { interval } else { 0 }
             }
         });
-        let mut raise = causes.settle(now);
+        let held_until = self.interrupts.account().held_until();
+        let mut raise =
+            if now < held_until { Raise { vectors: 0, next: Some(held_until) } } else { causes.settle(now) };
         if raise.vectors != 0 {
             // Bytes are not known here.
             *auto_interval = tuner.note_call(now, Totals { frames: *frames, bytes: *frames });

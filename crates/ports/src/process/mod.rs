@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringway_abi::{Layout, Shape, doorbell};
-use ringway_engine::{Called, Signal, Watch};
+use ringway_engine::{CallAccount, Called, Signal, Watch};
 use ringway_memory::{Mapping, SharedMemory};
 use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
 use rustix::event::{EventfdFlags, eventfd};
@@ -95,6 +95,7 @@ pub fn open_with(
     let bell = ProcessBell {
         pairs: pairs.collect::<io::Result<_>>()?,
         call: Arc::clone(&call),
+        account: CallAccount::default(),
         blocked: AtomicBool::new(false),
     };
     let watch = Watch::new();
@@ -113,6 +114,7 @@ fn sides<B: Backing>(own: &Arc<Mapping>, backing: B, layout: &Layout) -> io::Res
 struct ProcessBell {
     pairs: Box<[Pair]>,
     call: Arc<ClientFd>,
+    account: CallAccount,
     blocked: AtomicBool,
 }
 
@@ -137,10 +139,14 @@ impl Bell for ProcessBell {
         if !wanted || self.is_blocked() {
             return CallResult::Unwanted;
         }
-        if ringway_engine::call(self.call.as_fd()) != Called::Done {
+        if ringway_engine::call(self.call.as_fd(), &self.account) != Called::Done {
             self.blocked.store(true, Ordering::Relaxed);
         }
         CallResult::Called
+    }
+
+    fn held_until(&self) -> u64 {
+        self.account.held_until()
     }
 
     fn is_blocked(&self) -> bool {

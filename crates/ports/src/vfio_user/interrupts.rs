@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use ringway_engine::Called;
+use ringway_engine::{CallAccount, Called};
 use rustix::io::ReadWriteFlags;
 
 use super::function::Mode;
@@ -23,6 +23,7 @@ pub struct Interrupts {
     /// True if the guest has disabled the pin in the configuration space.
     disabled: AtomicBool,
     inner: Mutex<Inner>,
+    account: CallAccount,
     /// Written when signalling an interrupt took too long.
     blocked: OnceLock<OwnedFd>,
     poll_state: PollState,
@@ -74,7 +75,7 @@ impl Interrupts {
             call
         };
         // Without the lock: the front end can make this block for a moment.
-        if ringway_engine::call(call.as_fd()) != Called::Done {
+        if ringway_engine::call(call.as_fd(), &self.account) != Called::Done {
             self.report_blocked();
         }
         // After an MSI-X interrupt the driver reads no register.
@@ -100,6 +101,12 @@ impl Interrupts {
             // The eventfd belongs to this process alone. If its counter is full, it is readable already.
             let _ = rustix::io::write(blocked, &1u64.to_ne_bytes());
         }
+    }
+
+    /// What is known of the calls to the front end.
+    #[inline]
+    pub fn account(&self) -> &CallAccount {
+        &self.account
     }
 
     /// Sets the eventfd that wakes the port's own thread when there is an interrupt while it does not poll its

@@ -68,6 +68,7 @@ impl Protocol for VfioProtocol {
     }
 
     fn serve(&mut self, peer: &Peer<'_>) -> Result<Infallible, End> {
+        self.interrupts.account().begin_client();
         let session = Session::new(Arc::clone(&self.function), Arc::clone(&self.interrupts));
         let session = session.map_err(|error| End::Fault("out_of_resources", error.to_string()))?;
         let mut talk = Talk { port: self, peer, session, receiver: Receiver::new(), coalescing: Coalescing::default() };

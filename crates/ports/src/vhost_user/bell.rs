@@ -57,4 +57,8 @@ impl Bell for VhostBell {
         }
         if called { CallResult::Called } else { CallResult::Unwanted }
     }
+
+    fn held_until(&self) -> u64 {
+        self.device.account().held_until()
+    }
 }

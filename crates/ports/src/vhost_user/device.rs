@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use ringway_engine::CallAccount;
 use ringway_memory::Quota;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -119,6 +120,8 @@ pub(crate) struct Device {
     broken: OwnedFd,
     /// True after a call blocked: the connection has to end, and no queue is called until then.
     calls_blocked: AtomicBool,
+    /// What is known of the calls to the front end.
+    account: Arc<CallAccount>,
     /// Limits and use of the memory that the front end shares.
     quota: Arc<Quota>,
     /// Where to note which chains are in flight, for front ends without INFLIGHT_SHMFD.
@@ -153,6 +156,7 @@ impl Device {
             kicks: Kicks::new()?,
             broken: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             calls_blocked: AtomicBool::new(false),
+            account: Arc::default(),
             quota: Quota::of_port(settings.memory),
             record: record.as_ref().map(|record| Arc::clone(&record.memory)),
             record_file: Mutex::new(record),
@@ -220,7 +224,8 @@ impl Device {
                 Either::Split(ring) => Either::Split(Receive::new(ring, header, mergeable)),
                 Either::Packed(ring) => Either::Packed(Receive::new(ring, header, mergeable)),
             };
-            let mut started = Started { memory, queue, call: setup.call };
+            let mut started =
+                Started { memory, queue, call: setup.call, account: Arc::clone(&self.account), owes_call: false };
             started.set_log(setup.log);
             started.set_inflight(setup.taken);
             started.set_enabled(setup.enabled);
@@ -241,7 +246,8 @@ impl Device {
                     Either::Packed(Transmit::new(ring, header, self.longest, features::leaves(features)))
                 }
             };
-            let mut started = Started { memory, queue, call: setup.call };
+            let mut started =
+                Started { memory, queue, call: setup.call, account: Arc::clone(&self.account), owes_call: false };
             started.set_log(setup.log);
             started.set_inflight(setup.taken);
             started.set_discard(!setup.enabled);
@@ -291,6 +297,8 @@ impl Device {
         } else {
             if let Some(Some(queue)) = self.input.lock().queues.get_mut(pair) {
                 queue.set_discard(!on);
+                // The next call reports an eventfd that blocks.
+                let _ = if on && std::mem::take(&mut queue.owes_call) { queue.call_if_wanted() } else { Ok(false) };
             }
             self.kicks.wake();
         }
@@ -355,6 +363,7 @@ impl Device {
         (side.fault, side.accepts, side.longest) = (None, ringway_switch::Accepts::NOTHING, self.longest);
         drop(side);
         self.calls_blocked.store(false, Ordering::Relaxed);
+        self.account.begin_client();
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.broken, &mut count);
     }
@@ -363,6 +372,11 @@ impl Device {
     #[inline]
     pub(super) fn calls_blocked(&self) -> bool {
         self.calls_blocked.load(Ordering::Relaxed)
+    }
+
+    /// What is known of the calls to the front end.
+    pub(super) fn account(&self) -> &CallAccount {
+        &self.account
     }
 
     /// Notes that a call blocked. No queue is called until [`Device::reset`].

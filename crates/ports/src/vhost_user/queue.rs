@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ringway_engine::Called;
+use ringway_engine::{CallAccount, Called};
 use ringway_switch::{Batch, Discarded, Frame};
 
 use crate::front_end::ClientFd;
@@ -33,14 +33,17 @@ pub(super) struct Started<Q> {
     pub(super) queue: Q,
     /// The call eventfd; `None` if the guest polls.
     pub(super) call: Option<Arc<ClientFd>>,
+    pub(super) account: Arc<CallAccount>,
+    /// The guest was not to be called when frames were discarded.
+    pub(super) owes_call: bool,
 }
 
 pub(super) type TransmitQueue = Started<Either<Transmit<Split>, Transmit<Packed>>>;
 pub(super) type ReceiveQueue = Started<Either<Receive<Split>, Receive<Packed>>>;
 
 /// Calls the guest. Returns true if there is an eventfd to call by.
-fn call(fd: Option<&Arc<ClientFd>>) -> Result<bool, RingFault> {
-    match fd.map(|fd| ringway_engine::call(fd.as_fd())) {
+fn call(fd: Option<&Arc<ClientFd>>, account: &CallAccount) -> Result<bool, RingFault> {
+    match fd.map(|fd| ringway_engine::call(fd.as_fd(), account)) {
         None => Ok(false),
         Some(Called::Done) => Ok(true),
         Some(Called::Blocked | Called::Failed) => Err(RingFault::CallBlocked),
@@ -49,8 +52,8 @@ fn call(fd: Option<&Arc<ClientFd>>) -> Result<bool, RingFault> {
 
 /// Calls the guest if the driver wants a call. Returns true if a call was made.
 #[inline]
-fn call_if_wanted<R: Ring>(ring: &mut R, fd: Option<&Arc<ClientFd>>) -> Result<bool, RingFault> {
-    if ring.call_wanted() { call(fd) } else { Ok(false) }
+fn call_if_wanted<R: Ring>(ring: &mut R, fd: Option<&Arc<ClientFd>>, account: &CallAccount) -> Result<bool, RingFault> {
+    if ring.call_wanted() { call(fd, account) } else { Ok(false) }
 }
 
 /// Replaces any fault by [`RingFault::MemoryLost`] if memory was lost: lost pages read as zeroes, which can look like
@@ -97,7 +100,11 @@ impl TransmitQueue {
         if discards {
             // A discarded frame reaches no output, so nothing would later ask whether the driver wants a call.
             fence(Ordering::SeqCst);
-            self.call_if_wanted()?;
+            // Otherwise a later release calls, or the end of discarding.
+            self.owes_call = self.account.is_held();
+            if !self.owes_call {
+                self.call_if_wanted()?;
+            }
         }
         Ok(())
     }
@@ -124,7 +131,7 @@ impl TransmitQueue {
     #[inline]
     pub(super) fn call_if_wanted(&mut self) -> Result<bool, RingFault> {
         let fd = self.call.as_ref();
-        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, fd))
+        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, fd, &self.account))
     }
 
     pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
@@ -175,7 +182,7 @@ impl ReceiveQueue {
     #[inline]
     pub(super) fn call_if_wanted(&mut self) -> Result<bool, RingFault> {
         let fd = self.call.as_ref();
-        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, fd))
+        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, fd, &self.account))
     }
 
     pub(super) fn is_enabled(&self) -> bool {

@@ -1,9 +1,11 @@
 //! The wake-up descriptors that a client shares with the switch.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use libc::{SYS_io_destroy, SYS_io_getevents, SYS_io_setup, SYS_io_submit, c_long, c_ulong};
 use ringway_abi::attach::Request;
 use ringway_abi::doorbell::{RX_CLIENT, WISH};
 use ringway_client::Shape;
@@ -57,6 +59,131 @@ fn a_blocking_full_call_descriptor_holds_up_nobody() {
     assert_eq!(scene.faults("evil", "call_blocked"), 0);
     drop((evil, peer));
     scene.end();
+}
+
+/// Polls of an eventfd by AIO, which the kernel removes one by one as it wakes them.
+struct Polls {
+    context: c_ulong,
+    requests: Vec<libc::iocb>,
+}
+
+impl Polls {
+    /// IOCB_CMD_POLL (linux/aio_abi.h).
+    const POLL: u16 = 5;
+    /// `struct io_event`: four words of 64 bits.
+    const EVENT: usize = 4;
+
+    fn of(eventfd: BorrowedFd<'_>, count: usize) -> Self {
+        let mut context: c_ulong = 0;
+        // SAFETY: io_setup writes the context's number to the variable, which outlives the call.
+        let made = unsafe { libc::syscall(SYS_io_setup, count as c_long, &raw mut context) };
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: all zeroes is a valid iocb, which has numbers only.
+        let mut request: libc::iocb = unsafe { std::mem::zeroed() };
+        (request.aio_lio_opcode, request.aio_fildes) = (Self::POLL, eventfd.as_raw_fd() as u32);
+        request.aio_buf = libc::POLLIN as u64;
+        Self { context, requests: vec![request; count] }
+    }
+
+    /// Has all of them wait.
+    fn arm(&mut self) {
+        let requests: Vec<_> = self.requests.iter_mut().map(|request| &raw mut *request).collect();
+        let mut armed = 0;
+        while let Some(rest) = requests.get(armed..).filter(|rest| !rest.is_empty()) {
+            // SAFETY: the list and its requests outlive the call, and the kernel writes to each request's `aio_key` only.
+            let now = unsafe { libc::syscall(SYS_io_submit, self.context, rest.len() as c_long, rest.as_ptr()) };
+            assert!(now > 0, "{}", std::io::Error::last_os_error());
+            armed += now as usize;
+        }
+    }
+
+    /// Waits until all have been woken, or `stop`.
+    fn wait(&self, stop: &AtomicBool) {
+        let mut left = self.requests.len();
+        let mut events = vec![0u64; left * Self::EVENT];
+        while left > 0 && !stop.load(Ordering::Relaxed) {
+            let mut patience = libc::timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+            let (least, most, events) = (1 as c_long, left as c_long, events.as_mut_ptr());
+            // SAFETY: the kernel writes at most `most` events, for which there is room.
+            let woken =
+                unsafe { libc::syscall(SYS_io_getevents, self.context, least, most, events, &raw mut patience) };
+            left -= usize::try_from(woken).unwrap_or(0);
+        }
+    }
+}
+
+impl Drop for Polls {
+    fn drop(&mut self) {
+        // SAFETY: the context exists until here, and no thread uses it.
+        unsafe { libc::syscall(SYS_io_destroy, self.context) };
+    }
+}
+
+/// Has the switch call a client on whose eventfd so many polls wait at each call, until `work` ends.
+fn call_with_polls(scene: &Scene, polls: usize, work: impl FnOnce()) {
+    let (mut peer, mut evil) = (scene.attach("peer"), scene.attach("evil"));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (ask, asked) = mpsc::channel();
+        let (evil, stop) = (&mut evil, &stop);
+        scope.spawn(move || {
+            let (mut polls, mut wish) = (Polls::of(evil.port.call_fd(), polls), 0u32);
+            while !stop.load(Ordering::Relaxed) {
+                let _ = rustix::io::read(evil.port.call_fd(), &mut [0; 8]);
+                polls.arm();
+                evil.port.rx().drain(usize::MAX, |_| {});
+                wish = wish.wrapping_add(1).max(1);
+                evil.doorbell(RX_CLIENT + WISH).store(wish, Ordering::SeqCst);
+                let _ = ask.send(());
+                polls.wait(stop);
+            }
+        });
+        scope.spawn(move || {
+            while asked.recv().is_ok() {
+                send(&mut peer.port, &frame([0xff; 6], PEER, 0));
+            }
+        });
+        let _stop = StopOnDrop(stop);
+        work();
+    });
+    drop(evil);
+}
+
+const CALLED_AT_ONCE: &str =
+    "[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"process\"\ncall_interval = \"0s\"\n";
+
+#[test]
+fn a_client_whose_calls_remove_thousands_of_polls_is_called_less_often_or_ended() {
+    let scene = Scene::start_with(CALLED_AT_ONCE);
+    let interval = || scene.daemon.port("evil")["call_intervals"]["receive"].clone();
+    call_with_polls(&scene, 4000, || {
+        // Some polls may be there again when a call is repeated: then the port ends.
+        let has_ended = || scene.faults("evil", "call_blocked") > 0;
+        until("its calls are held", || has_ended() || !interval().is_null() && interval() != "0s");
+        scene.bystanders.go_on(5000);
+    });
+    // Not `end`: the daemon keeps memory to examine visits.
+    scene.bystanders.finish(&scene.daemon);
+}
+
+/// Prints what such a client takes from its neighbours.
+#[test]
+#[ignore = "a measurement, of a minute"]
+fn what_polls_take_from_neighbours() {
+    for polls in [1, 4000, 15_000] {
+        let scene = Scene::start_with(CALLED_AT_ONCE);
+        call_with_polls(&scene, polls, || {
+            let calls = || scene.daemon.port("evil")["calls"].as_u64().unwrap_or(0);
+            until("it is called", || calls() > 0 || scene.faults("evil", "call_blocked") > 0);
+            let (moved, called, start) = (scene.bystanders.moved(), calls(), Instant::now());
+            std::thread::sleep(Duration::from_secs(15));
+            let [moved, called] = [scene.bystanders.moved() - moved, calls().saturating_sub(called)];
+            let ended = scene.faults("evil", "call_blocked");
+            println!("{polls} polls: {called} calls, ended {ended}, neighbours {moved} frames, {:?}", start.elapsed());
+        });
+        // Not `end`: the daemon keeps memory to examine visits.
+        scene.bystanders.finish(&scene.daemon);
+    }
 }
 
 #[test]

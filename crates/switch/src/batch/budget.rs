@@ -34,6 +34,16 @@ impl Batch<'_> {
         self.parts.source_has_more = true;
     }
 
+    /// Notes descriptors and pieces of chains that the source had to follow for its frames.
+    pub fn note_steps(&mut self, steps: u64) {
+        self.parts.steps += steps;
+    }
+
+    /// What [`Batch::note_steps`] has noted.
+    pub(crate) fn steps(&self) -> u64 {
+        self.parts.steps
+    }
+
     /// Returns true if the source may have more frames ([`Batch::note_more`]).
     #[inline]
     pub(crate) fn may_be_more(&self) -> bool {

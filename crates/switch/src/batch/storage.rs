@@ -60,6 +60,8 @@ pub(super) struct Parts {
     /// Longest possible frame, if the batch must not pass `max_bytes` by a whole frame; otherwise 0.
     pub(super) longest_frame: u64,
     pub(super) bytes: u64,
+    /// Descriptors and pieces of chains that the source had to follow.
+    pub(super) steps: u64,
     /// The cost of segmentation, in bytes.
     pub(super) segmentation_cost: u64,
     /// Index of the first view of the frame that is being built.
@@ -113,6 +115,7 @@ impl BatchStorage {
             max_bytes: MAX_BYTES,
             longest_frame: 0,
             bytes: 0,
+            steps: 0,
             segmentation_cost: 0,
             draft_first_rest: 0,
             offloads: Vec::with_capacity(limit),
@@ -156,7 +159,7 @@ impl Parts {
         (self.is_unlearned, self.count, self.limit) = (false, 0, self.entries.len());
         (self.max_frames, self.segments) = (usize::MAX, 0);
         (self.max_bytes, self.longest_frame) = (MAX_BYTES, 0);
-        (self.bytes, self.segmentation_cost, self.draft_first_rest) = (0, 0, 0);
+        (self.bytes, self.steps, self.segmentation_cost, self.draft_first_rest) = (0, 0, 0, 0);
         self.offloads.clear();
         if self.refused.places > 0 {
             self.refused = Refused::NONE;

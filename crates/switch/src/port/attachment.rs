@@ -304,7 +304,7 @@ impl Port {
         let frames = self.counters.totals(reason).frames;
         let gate = self.moderation.gate(reason);
         let applies = self.moderation.applies(reason, frames, time.nanoseconds, interval);
-        let interval = if applies { interval } else { 0 };
+        let interval = if applies { interval } else { self.moderation.held() };
         self.follow(gate.enter(time.nanoseconds, interval), reason, time, interval)
     }
 
@@ -392,6 +392,7 @@ impl Port {
             self.fail(PortFault::CallBlocked);
             return CallOutcome::Fault;
         }
+        self.moderation.hold_until(self.bell.held_until(), time.read);
         CallOutcome::Done
     }
 

@@ -98,6 +98,12 @@ pub trait Bell: Send + Sync {
         None
     }
 
+    /// The time before which the client should not be called, because of what its calls have cost, in nanoseconds of the pollers' clock. 0:
+    /// there is none. A bell that moderates itself waits itself, and returns 0.
+    fn held_until(&self) -> u64 {
+        0
+    }
+
     /// Returns true if a call blocked for too long. The port ends then ([`super::PortFault::CallBlocked`]), and its
     /// client is not called again.
     fn is_blocked(&self) -> bool {

@@ -46,12 +46,15 @@ struct Costly<'a> {
     release: u64,
     /// Page faults, and how often the thread blocks, in each collect.
     happens: [u64; 2],
+    /// Descriptors that each collect follows.
+    steps: u64,
 }
 
 impl Input for Costly<'_> {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         spend(self.collect);
         happen(self.happens[0], self.happens[1]);
+        batch.note_steps(self.steps);
         self.offer.collect(batch)
     }
 
@@ -115,7 +118,7 @@ fn each_port_is_told_what_it_took_of_a_pass() {
     for (to, len) in [(2, 60), (3, 1514), (2, 700)] {
         lan.offers[0].put(&frame(mac(to), mac(0), len, 0), &[]);
     }
-    let mut costly = Costly { offer: &mut lan.offers[0], collect: 7000, release: 50, happens: [0; 2] };
+    let mut costly = Costly { offer: &mut lan.offers[0], collect: 7000, release: 50, happens: [0; 2], steps: 0 };
     let mut input = Examined::new(&mut costly, &area, moment);
     lan.work.examine(Some(moment));
     let time = Time { read: now, ..Time::at_second(1) };
@@ -292,7 +295,7 @@ fn the_time_in_which_frames_are_cut_for_their_receivers_is_that_of_the_sender() 
 
 /// A pass from port 0 to port 2 in which the source takes `collect` and `happens` there, while elsewhere the thread sleeps in a page fault,
 /// too. Returns what the source and the receiver took.
-fn examined_with(collect: u64, happens: [u64; 2]) -> [TimeSpent; 2] {
+fn examined_with(collect: u64, happens: [u64; 2], steps: u64) -> [TimeSpent; 2] {
     struct Swapped;
     impl Program for Swapped {
         fn judge(&self, _: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
@@ -306,7 +309,7 @@ fn examined_with(collect: u64, happens: [u64; 2]) -> [TimeSpent; 2] {
     let area = Mapping::private(Examined::AREA).expect("memory");
     lan.send(2, &[frame(mac(9), mac(2), 60, 0)]);
     lan.offers[0].put(&frame(mac(2), mac(0), 60, 0), &[]);
-    let mut costly = Costly { offer: &mut lan.offers[0], collect, release: 0, happens };
+    let mut costly = Costly { offer: &mut lan.offers[0], collect, release: 0, happens, steps };
     let mut input = Examined::new(&mut costly, &area, moment);
     lan.work.examine(Some(moment));
     let member = lan.switch.member(0).expect("a port");
@@ -318,15 +321,26 @@ fn examined_with(collect: u64, happens: [u64; 2]) -> [TimeSpent; 2] {
 fn only_a_sleep_in_a_page_fault_at_the_ports_own_memory_is_its_stall() {
     const LONG: u64 = 20_000_000;
     // The thread lost its processor and nothing says so: the clock has moved, and that is all.
-    let [source, receiver] = examined_with(LONG, [0, 0]);
+    let [source, receiver] = examined_with(LONG, [0, 0], 0);
     assert_eq!((source.nanoseconds, source.stalled, receiver.stalled), (LONG, 0, 0));
     assert!(source.explained * 20 < LONG, "{source:?}");
     // It slept there for another reason, or filled pages without a sleep.
-    assert_eq!(examined_with(LONG, [0, 1])[0].stalled, 0);
-    let [source, _] = examined_with(LONG, [3, 0]);
+    assert_eq!(examined_with(LONG, [0, 1], 0)[0].stalled, 0);
+    let [source, _] = examined_with(LONG, [3, 0], 0);
     assert_eq!((source.stalled, source.explained), (0, LONG));
-    let [source, receiver] = examined_with(LONG, [1, 1]);
+    let [source, receiver] = examined_with(LONG, [1, 1], 0);
     assert_eq!((source.stalled, receiver.stalled), (LONG, 0));
+}
+
+#[test]
+fn descriptors_that_a_collect_follows_explain_its_time() {
+    const LONG: u64 = 2_000_000;
+    let explained = |steps| examined_with(LONG, [0, 0], steps)[0].explained;
+    assert!(explained(4096) >= LONG, "4,096 cold ones may take as long");
+    // The processor was taken away from a client with a few.
+    assert!(explained(128) < LONG / 5);
+    let [source, _] = examined_with(LONG, [1, 1], 4096);
+    assert_eq!((source.stalled, source.explained), (LONG, 0));
 }
 
 #[test]

@@ -136,6 +136,15 @@ impl CallGate {
         LONG_AGO
     }
 
+    /// Without [`CallGate::enter`] before: the client was called at `now`, perhaps for the other reason. A call that is pending stays pending
+    /// after the call before.
+    pub(crate) fn note_call(&self, now: u64) {
+        let seen = self.0.load(Ordering::Relaxed);
+        if seen & PENDING == 0 && seen >> 1 != ASKING {
+            let _ = self.0.compare_exchange(seen, now << 1, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
     /// No call is pending, whoever had it: the next reason asks the client. A poller that asks at this moment finds a reason that came meanwhile,
     /// and one that has a pending call finds that another has made it.
     pub fn forget(&self) {
@@ -155,12 +164,17 @@ impl CallGate {
 pub(crate) struct Moderated {
     above: AtomicU64,
     is_auto: AtomicBool,
+    /// Nanoseconds before the next call for either reason, because of what the last one cost.
+    held: AtomicU64,
     reasons: [OfReason; 2],
 }
 
 /// What a port has for one reason.
 #[derive(Debug, Default)]
 struct OfReason {
+    /// What the moderation says.
+    own: AtomicU64,
+    /// The interval in use: `own`, or a longer one for which calls are held.
     interval: AtomicU64,
     gate: CallGate,
     meter: FrameRateMeter,
@@ -181,7 +195,7 @@ impl Moderated {
         for reason in &self.reasons {
             let mut tuner = reason.tuner.lock().unwrap_or_else(PoisonError::into_inner);
             *tuner = Tuner::default();
-            reason.interval.store(interval, Ordering::Relaxed);
+            self.set_own(reason, interval);
         }
     }
 
@@ -211,7 +225,37 @@ impl Moderated {
             && is_auto()
         {
             let interval = tuner.note_call(now, totals());
-            reason.interval.store(interval, Ordering::Relaxed);
+            self.set_own(reason, interval);
+        }
+    }
+
+    fn set_own(&self, reason: &OfReason, interval: u64) {
+        reason.own.store(interval, Ordering::Relaxed);
+        reason.interval.store(interval.max(self.held()), Ordering::Relaxed);
+    }
+
+    /// Nanoseconds between the last call and the next, however slow the port is. 0: the next may be made at once.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// After a call: the next one for either reason is made at this time at the earliest. `clock` reads the time.
+    #[inline]
+    pub(crate) fn hold_until(&self, time: u64, clock: fn() -> u64) {
+        if (time | self.held()) != 0 {
+            self.change_hold(time, clock());
+        }
+    }
+
+    #[cold]
+    fn change_hold(&self, until: u64, now: u64) {
+        let held = until.saturating_sub(now);
+        self.held.store(held, Ordering::Relaxed);
+        for reason in &self.reasons {
+            self.set_own(reason, reason.own.load(Ordering::Relaxed));
+            if held > 0 {
+                reason.gate.note_call(now);
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -33,6 +33,9 @@ struct Client(Arc<ClientState>);
 struct ClientState {
     awake: AtomicU32,
     busy: AtomicU32,
+    /// How long each call holds the next one.
+    holds: AtomicU64,
+    held_until: AtomicU64,
     calls: Mutex<Vec<(CallReason, u64)>>,
 }
 
@@ -46,7 +49,13 @@ impl Bell for Client {
             return CallResult::Unwanted;
         }
         self.0.calls.lock().expect("no panics").push((reason, CLOCK.get()));
+        let holds = self.0.holds.load(Ordering::Relaxed);
+        self.0.held_until.store(if holds == 0 { 0 } else { CLOCK.get() + holds }, Ordering::Relaxed);
         CallResult::Called
+    }
+
+    fn held_until(&self) -> u64 {
+        self.0.held_until.load(Ordering::Relaxed)
     }
 }
 
@@ -435,4 +444,46 @@ fn what_a_bell_asked_for_is_looked_at_again_when_settings_change() {
     calls.reconsider();
     calls.make(&now());
     assert_eq!(calls.due(), Some(START + 5));
+}
+
+/// Rings for both reasons each microsecond, for ten milliseconds, and makes the calls that are due.
+fn ring_for_a_while(port: &Arc<Port>, calls: &mut PendingCalls) {
+    for _ in 0..10_000 {
+        for reason in [CallReason::Frames, CallReason::Room] {
+            assert!(!calls.ring(port, reason, &now()));
+        }
+        pass_time(1_000);
+        assert!(!calls.make(&now()));
+        // One for each reason, and one that was to come later before calls were no longer held.
+        assert!(calls.len() <= 4, "{}", calls.len());
+    }
+}
+
+#[test]
+fn calls_that_cost_too_much_are_held_whatever_the_moderation_is() {
+    let fixed = |interval, above| Moderation::Fixed { interval: Duration::from_nanos(interval), above };
+    for moderation in [fixed(0, None), fixed(5_000, None), fixed(5_000, Some(u64::MAX)), Moderation::Auto] {
+        CLOCK.set(START);
+        let (client, mut calls) = (Client::default(), PendingCalls::new());
+        let port = Arc::new(Port::new("p", Box::new(client.clone()), Box::new(client.clone())));
+        port.set_moderation(moderation);
+        ring_for_a_while(&port, &mut calls);
+        let before = client.calls().len();
+        assert!(before >= 1_000, "{moderation:?}: {before}");
+        client.0.holds.store(INTERVAL, Ordering::Relaxed);
+        ring_for_a_while(&port, &mut calls);
+        // Calls for both reasons may be made at once, after each time, and a further one at first.
+        let held = client.calls().len() - before;
+        assert!((10..=25).contains(&held), "{moderation:?}: {held}");
+        // Settings that change meanwhile change nothing of that.
+        port.set_moderation(moderation);
+        calls.reconsider();
+        ring_for_a_while(&port, &mut calls);
+        let still = client.calls().len() - before - held;
+        assert!((10..=25).contains(&still), "{moderation:?}: {still}");
+        client.0.holds.store(0, Ordering::Relaxed);
+        let before = client.calls().len();
+        ring_for_a_while(&port, &mut calls);
+        assert!(client.calls().len() - before >= 800, "{moderation:?}: calls are not held any more");
+    }
 }

@@ -213,6 +213,7 @@ impl Transmit {
                         self.marked += 1;
                     }
                     steps += slots + pieces;
+                    batch.note_steps(u64::from(slots + pieces));
                 }
                 Step::Wait => break,
                 Step::Incomplete => {

@@ -3,13 +3,13 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use ringway_abi::doorbell;
-use ringway_engine::Called;
+use ringway_engine::{CallAccount, Called};
 use ringway_switch::{Bell, CallReason, CallResult};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -27,6 +27,8 @@ pub(super) struct Calls {
     /// The places before this number may be in use.
     high: AtomicUsize,
     used: Mutex<u64>,
+    /// Of all clients of the port.
+    account: CallAccount,
     /// A call blocked, or a kick of the switch: nobody signals the port's eventfds any more.
     is_blocked: AtomicBool,
     /// The kernel has no means for a call.
@@ -44,14 +46,14 @@ struct Call {
 
 impl Call {
     /// Signals the registration, if it has one of these rings.
-    fn signal(&self, rings: u32) -> Option<Called> {
+    fn signal(&self, rings: u32, account: &CallAccount) -> Option<Called> {
         if self.rings.load(Ordering::SeqCst) & rings == 0 {
             return None;
         }
         // The lock is taken for writing only while the place has no rings. A registration that has ended needs no call, and one
         // that has not begun has asked for none.
         let eventfd = Arc::clone(self.eventfd.try_read()?.as_ref()?);
-        Some(ringway_engine::call(eventfd.as_fd()))
+        Some(ringway_engine::call(eventfd.as_fd(), account))
     }
 }
 
@@ -61,6 +63,7 @@ impl Default for Calls {
             places: [const { Call { rings: AtomicU32::new(0), eventfd: RwLock::new(None) } }; MOST],
             high: AtomicUsize::new(0),
             used: Mutex::new(0),
+            account: CallAccount::default(),
             is_blocked: AtomicBool::new(false),
             #[cfg(test)]
             fails: AtomicBool::new(false),
@@ -114,7 +117,7 @@ impl Calls {
         let mut has_called = true;
         for call in &self.places[..self.high.load(Ordering::SeqCst)] {
             if !self.is_blocked()
-                && let Some(called) = call.signal(rings)
+                && let Some(called) = call.signal(rings, &self.account)
             {
                 has_called &= self.note(called);
             }
@@ -134,8 +137,13 @@ impl Calls {
         self.fails.store(fails, Ordering::Relaxed);
     }
 
+    /// Signals another eventfd that the port's clients share. Returns false if the kernel had no means for it.
+    pub(super) fn signal(&self, eventfd: BorrowedFd<'_>) -> bool {
+        self.note(ringway_engine::call(eventfd, &self.account))
+    }
+
     /// Notes the result of signalling an eventfd that the port's clients share. Returns false if the kernel had no means for it.
-    pub(super) fn note(&self, called: Called) -> bool {
+    fn note(&self, called: Called) -> bool {
         if called == Called::Blocked {
             self.is_blocked.store(true, Ordering::Relaxed);
         }
@@ -188,6 +196,10 @@ impl Bell for RegionBell {
             self.calls.note(Called::Blocked);
         }
         CallResult::Called
+    }
+
+    fn held_until(&self) -> u64 {
+        self.calls.account.held_until()
     }
 
     fn is_blocked(&self) -> bool {

@@ -79,7 +79,7 @@ impl RegionPort {
     /// Wakes the port's poller, as a client does. The clients share the eventfd, so that the signal can last: after it lasted too
     /// often, the port's next call ends the port. Returns false if the kernel had no means for it: the caller kicks again later.
     pub(in crate::process) fn kick(&self) -> bool {
-        self.calls.is_blocked() || self.calls.note(ringway_engine::call(self.kick.as_fd()))
+        self.calls.is_blocked() || self.calls.signal(self.kick.as_fd())
     }
 
     /// Wakes all clients, whether they have asked for it or not: something has moved outside of a poller. Returns false if the kernel

@@ -341,6 +341,7 @@ impl<R: Ring> Transmit<R> {
         batch: &mut Batch<'m>,
     ) -> Result<Option<Chain>, RingFault> {
         let mut gather = Headed::new(self.header, long.bounce);
+        let before = long.steps;
         let chain = walk(&self.ring, &mut space, at, head, |space, descriptor| {
             long.steps += 1;
             let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.flags());
@@ -360,6 +361,7 @@ impl<R: Ring> Transmit<R> {
             }
             Ok(())
         })?;
+        batch.note_steps(u64::from(long.steps - before));
         if gather.header_len < self.header {
             self.refuse(batch, DropReason::Runt);
             return Ok(Some(chain));
