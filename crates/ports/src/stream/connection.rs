@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ringway_engine::Watch;
@@ -38,6 +38,8 @@ pub struct SharedConnection {
     news_fd: Arc<OwnedFd>,
     ended: Mutex<Option<Ended>>,
     connected: AtomicBool,
+    /// The number of `reading`, without its lock.
+    number: AtomicU64,
 }
 
 /// Bytes of frames, as the kernel counts them, that a connection is to hold. passt's TCP stores nothing behind a gap, so that each lost frame
@@ -71,6 +73,7 @@ impl SharedConnection {
             news_fd,
             ended: Mutex::default(),
             connected: AtomicBool::new(false),
+            number: AtomicU64::new(0),
         })
     }
 
@@ -83,6 +86,12 @@ impl SharedConnection {
         self.connected.load(Ordering::Relaxed)
     }
 
+    /// Number of the last connection, counted from 1.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
     /// Hands a new connection to the input and the output.
     pub fn open(&self, socket: &Arc<Connection>) -> io::Result<()> {
         self.clear_wake();
@@ -92,6 +101,7 @@ impl SharedConnection {
         {
             let mut reading = self.reading.lock();
             reading.number += 1;
+            self.number.store(reading.number, Ordering::Release);
             reading.socket = Some(Arc::clone(socket));
         }
         self.connected.store(true, Ordering::Relaxed);

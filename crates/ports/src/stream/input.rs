@@ -25,6 +25,10 @@ use crate::front_end::receive;
 /// Bytes of the receive buffer: enough for more than a batch of usual frames, and for any single frame.
 const MEMORY_BYTES: usize = 512 << 10;
 
+/// The same while frames wait for a limit: later ones, perhaps answers that a client waits for, wait behind what was read. Enough for any
+/// frame.
+const WAITING_BYTES: usize = 128 << 10;
+
 /// Most reads of a visit without a complete frame: a peer may write single bytes.
 const MOST_READS: usize = 16;
 
@@ -39,6 +43,8 @@ pub struct StreamInput {
     begun: usize,
     /// The last read did not find the socket empty.
     may_have_more: bool,
+    /// Frames have waited since the socket was found empty.
+    has_waiting: bool,
 }
 
 /// The bytes that were read and not taken yet.
@@ -62,25 +68,31 @@ impl Bytes {
         Some(len)
     }
 
-    /// Moves the bytes to the front of the buffer. Returns the free memory after them.
-    fn gather(&mut self) -> Option<View<'_>> {
+    /// Moves the bytes to the front of the buffer. Returns the memory after them, up to `most` bytes in all.
+    fn gather(&mut self, most: usize) -> Option<View<'_>> {
         let part = self.end.saturating_sub(self.start);
         if self.start > 0 && part > 0 {
             let _ = self.memory.view(0, part)?.copy_from(self.memory.view(self.start, part)?);
         }
         (self.start, self.end) = (0, part);
-        self.memory.view(part, MEMORY_BYTES.saturating_sub(part))
+        self.memory.view(part, most.saturating_sub(part))
     }
 }
 
 impl StreamInput {
     pub fn new(connection: Arc<SharedConnection>) -> io::Result<StreamInput> {
         let bytes = Bytes { memory: Mapping::private(MEMORY_BYTES)?, start: 0, end: 0 };
-        Ok(StreamInput { connection, bytes, number: 0, begun: 0, may_have_more: false })
+        Ok(StreamInput { connection, bytes, number: 0, begun: 0, may_have_more: false, has_waiting: false })
     }
 
     /// Reads until the buffer has a complete frame, or the socket nothing more.
     fn read(&mut self) {
+        let number = self.connection.number();
+        if number != self.number {
+            // What is left of an earlier peer, whose frames may have waited, is not to be that of the next.
+            self.bytes.start = self.bytes.end;
+            (self.number, self.has_waiting) = (number, false);
+        }
         for _ in 0..MOST_READS {
             match self.bytes.next() {
                 Next::Frame(_) => return,
@@ -102,11 +114,11 @@ impl StreamInput {
         let mut guard = self.connection.reading.lock();
         let reading = &mut *guard;
         if reading.number != self.number {
-            // The bytes are an incomplete frame of an earlier peer.
-            self.bytes.end = self.bytes.start;
-            self.number = reading.number;
+            // The next look begins with the new connection.
+            return true;
         }
-        let (Some(socket), Some(room)) = (&reading.socket, self.bytes.gather()) else { return false };
+        let most = if self.has_waiting { WAITING_BYTES } else { MEMORY_BYTES };
+        let (Some(socket), Some(room)) = (&reading.socket, self.bytes.gather(most)) else { return false };
         // SAFETY: the view's bytes are mapped and writable while the view lives; nothing else refers to them.
         let received = unsafe { receive(socket, room.as_ptr(), room.len(), &mut reading.files) };
         let ended = match received {
@@ -116,7 +128,10 @@ impl StreamInput {
                 return true;
             }
             Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN) => return false,
+                Some(libc::EAGAIN) => {
+                    self.has_waiting = false;
+                    return false;
+                }
                 // The kernel has no memory: nothing was read, and no event tells when there is some.
                 Some(libc::ENOBUFS | libc::ENOMEM) => return true,
                 _ => Ended::Gone,
@@ -157,6 +172,7 @@ impl Input for StreamInput {
     }
 
     fn rewind(&mut self, frames: usize) {
+        self.has_waiting = true;
         self.bytes.start = self.begun;
         for _ in 0..frames {
             self.bytes.skip();

@@ -252,6 +252,26 @@ fn a_peer_that_goes_in_the_middle_of_a_frame_leaves_nothing_for_the_next() {
 }
 
 #[test]
+fn frames_of_a_peer_that_went_are_not_those_of_the_next() {
+    let (mut lan, [mut left, mut right]) = Lan::pair();
+    // More than a batch, so that some stay in the port's memory, as those that wait for a limit do.
+    left.write(&(0..1000).flat_map(|number| framed(&frame(1, 0, 60, number))).collect::<Vec<_>>());
+    assert_eq!(lan.pass(0).frames, 256, "a batch");
+    assert_eq!(right.receive(usize::MAX).len(), 256);
+    // The output notices the end, as nothing reads the connection to its end meanwhile.
+    drop(left);
+    until("the end is noticed", || {
+        right.send(&frame(0, 1, 60, 0));
+        lan.pass_all(1);
+        lan.ends[0].said.try_recv() == Ok(Event::Connected(false))
+    });
+    let mut left = lan.connect(0);
+    left.send(&frame(1, 0, 60, 9));
+    lan.pass_all(0);
+    assert!(right.receive(usize::MAX) == [frame(1, 0, 60, 9)]);
+}
+
+#[test]
 fn a_second_peer_is_turned_away_while_the_first_is_there() {
     let (mut lan, [mut left, mut right]) = Lan::pair();
     let mut other = Peer::new(std::os::unix::net::UnixStream::connect(lan.path(0)).unwrap());

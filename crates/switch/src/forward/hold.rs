@@ -110,7 +110,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, place: Wai
                 }
                 let oldest = match room.egress.depth(from.sender()) {
                     None => index,
-                    Some(depth) => oldest_to_wait(batch, index, depth.at(place), Some(destination)),
+                    Some(depth) => oldest_to_wait(batch, index, depth, place, Some(destination)),
                 };
                 room.is_used_up = true;
                 if oldest < batch.len() {

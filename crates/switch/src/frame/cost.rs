@@ -23,9 +23,8 @@ impl Cost {
     /// Of frames that a limit lets wait: how many may wait at this place.
     pub(crate) fn at(self, place: WaitingPlace) -> Cost {
         match place {
-            WaitingPlace::Ring => self,
+            WaitingPlace::Ring | WaitingPlace::Connection => self,
             WaitingPlace::Memory(most) => Cost { bytes: self.bytes.min(most as u64), ..self },
-            WaitingPlace::Connection => Cost { bytes: u64::MAX, frames: u64::MAX },
         }
     }
 }

@@ -252,6 +252,19 @@ fn frames_of_a_client_that_stops_when_they_wait_are_not_dropped() {
         lan.offers[0].place = WaitingPlace::Connection;
         let (came, dropped) = send(&mut lan, &[(0, &[1000; 500])], 600);
         assert_eq!((came, dropped), ((0..500).collect(), 0), "{side:?}");
+        // In front of a frame for another port, only what may wait in a ring.
+        if side == Side::Egress {
+            let scene =
+                Scene { side, excess: Excess::Shape, rate: 8_000_000, burst: 24_000, streams: 0, round_trip: 0 };
+            let mut lan = scene.lan_of(3);
+            lan.offers[0].place = WaitingPlace::Connection;
+            (0..200).for_each(|number| lan.offers[0].put(&frame(mac(1), mac(0), 1000, number), &[]));
+            lan.offers[0].put(&frame(mac(2), mac(0), 60, 200), &[]);
+            for ms in 0..60 {
+                pass_at(&mut lan, 0, SECOND + ms * 1_000_000);
+            }
+            assert_eq!((lan.received(2).len(), lan.dropped(1, DropReason::EgressLimited)), (1, 200 - 3 - 50));
+        }
         // Less than 50 ms of the rate can wait in a port's own memory.
         let mut lan = small(side);
         lan.offers[0].place = WaitingPlace::Memory(20_000);

@@ -6,7 +6,7 @@ use super::shape;
 use super::tally::Cause;
 use crate::batch::Batch;
 use crate::frame::Cost;
-use crate::port::{Input, InputCapabilities};
+use crate::port::{Input, InputCapabilities, WaitingPlace};
 
 /// After this many nanoseconds of waiting, a frame is no longer in the cache.
 const FAR: u64 = 1_000_000;
@@ -20,8 +20,8 @@ pub(crate) struct Turn<'l>(Option<Granted<'l>>);
 struct Granted<'l> {
     limit: &'l Limit,
     grant: Grant,
-    /// With [`Excess::Shape`]: what may wait.
-    depth: Option<Cost>,
+    /// With [`Excess::Shape`]: how much may wait, and where.
+    depth: Option<(Cost, WaitingPlace)>,
 }
 
 /// The outcome for frames beyond the limit: they are dropped or wait.
@@ -116,12 +116,12 @@ impl<'l> Granted<'l> {
         if !input.rewind {
             return Granted::begin(limit, now);
         }
-        Ok(Granted { limit, grant: limit.open(now), depth: Some(limit.depth().at(input.waiting)) })
+        Ok(Granted { limit, grant: limit.open(now), depth: Some((limit.depth(), input.waiting)) })
     }
 
     #[inline(never)]
-    fn wait(&self, batch: &mut Batch<'_>, depth: Cost, now: u64) -> Option<(usize, u64)> {
-        let shaped = shape::shape(batch, &self.grant, self.limit.credit(self.limit.depth()), depth);
+    fn wait(&self, batch: &mut Batch<'_>, depth: (Cost, WaitingPlace), now: u64) -> Option<(usize, u64)> {
+        let shaped = shape::shape(batch, &self.grant, self.limit.credit(depth.0), depth);
         let waited = self.limit.waiting().end(now);
         if waited > 0 && shaped.passed > 0 {
             self.limit.count_wait(waited, self.limit.waiting().is_shared());

@@ -10,6 +10,7 @@
 use super::limiter::Grant;
 use crate::batch::{Batch, Destination};
 use crate::frame::{Cost, DropReason};
+use crate::port::WaitingPlace;
 
 /// Longest frame that passes on credit, in bytes.
 pub(crate) const SHORT: usize = 256;
@@ -27,7 +28,7 @@ pub(super) struct Shaped {
 
 /// Lets the frames pass that `grant` covers, and short ones as far as `credit` goes, in bytes. Rejects the oldest of the others, so
 /// that the rest, without its last frame, is within `depth`.
-pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, depth: Cost) -> Shaped {
+pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, (depth, place): (Cost, WaitingPlace)) -> Shaped {
     let (mut index, mut passed) = (0, Cost::default());
     let on_credit = grant.bytes.saturating_add(credit);
     let passes = |batch: &Batch<'_>, index: usize, passed: &mut Cost, is_granted: bool| {
@@ -42,7 +43,7 @@ pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, depth: Co
         index += 1;
     }
     let (count, mut dropped) = (index as u64, 0);
-    let end = oldest_to_wait(batch, index, depth, None);
+    let end = oldest_to_wait(batch, index, depth, place, None);
     for index in index..end {
         // What was admitted before is dropped now. What was rejected before counts as well, as far as the limit goes: otherwise a
         // flood of such frames would be charged without end.
@@ -72,13 +73,23 @@ const DROPPED: Destination = Destination::Drop(DropReason::RateLimited);
 /// Most frames for other receivers behind those that wait. With more, the receiver's limit would be one of the others as well.
 const MOST_OTHERS: usize = 16;
 
-/// Index of the oldest frame from `first` on that may wait, or the length of the batch: a frame to this destination, or any if there is
-/// none. If the source may have more frames, and those that wait are a good part of the depth, at most half of the batch's may.
-pub(crate) fn oldest_to_wait(batch: &Batch<'_>, first: usize, depth: Cost, to: Option<Destination>) -> usize {
+/// Index of the oldest frame from `first` on that may wait at this place, or the length of the batch: a frame to this destination, or any if
+/// there is none. If the source may have more frames, and those that wait are a good part of the depth, at most half of the batch's may.
+pub(crate) fn oldest_to_wait(
+    batch: &Batch<'_>,
+    first: usize,
+    depth: Cost,
+    place: WaitingPlace,
+    to: Option<Destination>,
+) -> usize {
+    let depth = depth.at(place);
     let is_its = |index: usize| to.is_none_or(|to| batch.destination(index) == to);
     let (mut oldest, mut sum, mut others) = (batch.len(), Cost::default(), 0);
     for index in (first..batch.len()).rev() {
-        if sum.bytes >= depth.bytes || sum.frames >= depth.frames || others > MOST_OTHERS {
+        // What a client keeps waits there, unless it is in front of frames for others.
+        let is_bounded = place != WaitingPlace::Connection || others > 0;
+        let is_full = sum.bytes >= depth.bytes || sum.frames >= depth.frames;
+        if is_bounded && is_full || others > MOST_OTHERS {
             break;
         }
         if is_its(index) {
@@ -88,7 +99,8 @@ pub(crate) fn oldest_to_wait(batch: &Batch<'_>, first: usize, depth: Cost, to: O
             others += 1;
         }
     }
-    let has_more = batch.room() == 0 || batch.may_be_more();
+    let is_bounded = place != WaitingPlace::Connection || others > 0;
+    let has_more = is_bounded && (batch.room() == 0 || batch.may_be_more());
     let is_much = sum.bytes >= depth.bytes / 4 || sum.frames >= depth.frames / 4;
     if !(has_more && is_much) {
         return oldest;
