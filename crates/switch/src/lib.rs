@@ -55,15 +55,17 @@ pub use forward::{
     BadVerdict, Judging, Learning, MAX_REASONS, MAX_SETS, MacMap, OnFault, Program, ProgramFailed, Programmed, Seen,
     Unprogrammed, VISIT_WORK, Verdict, View, ViewPort,
 };
-pub use frame::{Accepts, Account, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner};
+pub use frame::{
+    Accepts, Account, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner, WaitingPlace,
+};
 pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};
 pub use policy::Policy;
 pub use poller_number::{poller_number, set_poller_number};
 pub use port::{
     Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, DetourEnd, DetourRoom,
     Discarded, Entry, Examined, FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output,
-    OutputCapabilities, PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, Totals, Touching, Tuner,
-    WaitingPlace, WakeOn, Watch, prepare_detours,
+    OutputCapabilities, PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, Totals, Touching, Tuner, WakeOn,
+    Watch, prepare_detours,
 };
 pub use table::{Learned, MacEntry, MacTable, Move};
 pub use time::{Measure, Moment, Time};

@@ -2,9 +2,8 @@
 
 use super::permission::may_receive;
 use crate::batch::{Batch, Destination};
-use crate::frame::Cost;
+use crate::frame::{Cost, WaitingPlace};
 use crate::policy::{Egress, Grant, SHORT, oldest_to_wait};
-use crate::port::WaitingPlace;
 use crate::topology::{Member, Switch};
 
 /// Most waiting-limited ports in one batch. The batch ends before a frame for one more.

@@ -3,7 +3,18 @@
 use std::iter::Sum;
 use std::ops::AddAssign;
 
-use crate::port::WaitingPlace;
+/// Where frames wait for a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitingPlace {
+    /// In the client's ring.
+    #[default]
+    Ring,
+    /// In the port's own memory, as many bytes as this. The client sends on, and what finds no room is lost.
+    Memory(usize),
+    /// In the client: its connection is full soon, and it stops. Such a client may send everything again that follows a lost frame, at the
+    /// same rate (passt), so that none of its frames should be dropped where it can wait.
+    Connection,
+}
 
 /// What frames cost against a limit: their number and bytes on a wire. A frame that needs segmentation counts as its
 /// segments, each with its own headers.

@@ -12,6 +12,7 @@ mod sum;
 pub use accepts::Accepts;
 pub(crate) use class::{Class, VLANS, is_tag};
 pub(crate) use cost::Cost;
+pub use cost::WaitingPlace;
 pub use drop_reason::DropReason;
 pub use headers::{Headers, MAX_FRAME};
 pub use mac::Mac;

@@ -1,8 +1,9 @@
 //! Stage "collect": takes frames from the source, and counts those that could not be taken.
 
 use crate::batch::Batch;
+use crate::frame::WaitingPlace;
 use crate::policy::Turn;
-use crate::port::{Input, PortFault, WaitingPlace};
+use crate::port::{Input, PortFault};
 use crate::topology::{Context, Entered};
 
 /// Result of stage "collect".

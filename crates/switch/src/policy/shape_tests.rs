@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{Bucket, Checks, Egress, Excess, Guard, Limit, Policy, Rates};
-use crate::frame::DropReason;
-use crate::port::WaitingPlace;
+use crate::frame::{DropReason, WaitingPlace};
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::time::Time;
 use crate::{Member, pass};

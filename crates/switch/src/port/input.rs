@@ -2,6 +2,7 @@
 
 use super::fault::PortFault;
 use crate::batch::Batch;
+use crate::frame::WaitingPlace;
 
 /// The ingress side of a port: frames from the client to the switch. It belongs to one poller at a time.
 ///
@@ -185,19 +186,6 @@ pub struct Moved {
     /// Rings the other port's bell also if nothing was moved: what was moved before was announced in an older topology, which may have
     /// another port there, or none.
     pub calls_again: bool,
-}
-
-/// Where frames wait for a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WaitingPlace {
-    /// In the client's ring.
-    #[default]
-    Ring,
-    /// In the port's own memory, as many bytes as this. The client sends on, and what finds no room is lost.
-    Memory(usize),
-    /// In the client: its connection is full soon, and it stops. Such a client may send everything again that follows a lost frame, at the
-    /// same rate (passt), so that none of its frames should be dropped where it can wait.
-    Connection,
 }
 
 /// The optional functions of an input.

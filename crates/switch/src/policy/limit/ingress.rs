@@ -5,8 +5,8 @@ use super::limiter::{Excess, Grant, Limit};
 use super::shape;
 use super::tally::Cause;
 use crate::batch::Batch;
-use crate::frame::Cost;
-use crate::port::{Input, InputCapabilities, WaitingPlace};
+use crate::frame::{Cost, WaitingPlace};
+use crate::port::{Input, InputCapabilities};
 
 /// After this many nanoseconds of waiting, a frame is no longer in the cache.
 const FAR: u64 = 1_000_000;

@@ -9,8 +9,7 @@
 
 use super::limiter::Grant;
 use crate::batch::{Batch, Destination};
-use crate::frame::{Cost, DropReason};
-use crate::port::WaitingPlace;
+use crate::frame::{Cost, DropReason, WaitingPlace};
 
 /// Longest frame that passes on credit, in bytes.
 pub(crate) const SHORT: usize = 256;
