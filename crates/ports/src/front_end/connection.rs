@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-use super::closer::{ClientFd, take_files};
+use super::closer::{ClientFd, take_files, wait_for_closes};
 use super::closing::Process;
 use super::files::accept_files;
 
@@ -54,6 +54,8 @@ impl Connection {
     /// be had.
     pub(crate) fn take(&self, bytes: usize) -> Option<Vec<ClientFd>> {
         self.0.hold(None).ok()?;
+        // A client may give descriptors faster than the closer, without a processor, closes those before.
+        wait_for_closes(&self.0);
         let (say, hear) = channel();
         take_files(&self.0, bytes, move |files| {
             let _ = say.send(files);

@@ -83,6 +83,11 @@ impl Drop for ClientFd {
     }
 }
 
+/// Waits while many closes of this connection's client are on their way. For threads that serve this client alone.
+pub(crate) fn wait_for_closes(connection: &ClientFd) {
+    connection.owner().into_iter().for_each(keeper::wait_for_closes);
+}
+
 /// Has the closer receive `bytes` bytes from a connection, of which it has a copy, with the files that came with them. Calls `then` with
 /// the files, on another thread or at once: with none if they cannot be had.
 pub(crate) fn take_files(

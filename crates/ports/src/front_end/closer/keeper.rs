@@ -28,6 +28,8 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// Most closes of one client that wait for it, and most that have not ended yet.
 const MOST_LATE_OF_OWNER: usize = 16;
 const MOST_OF_OWNER: usize = 256;
+/// Time between two looks at whether closes have ended.
+const CLOSES_EACH: Duration = Duration::from_millis(1);
 /// Most closes of one client that have not ended while it may still get ports, if some wait for it, and if none does.
 const MOST_OF_PORTS: usize = 1024;
 const MOST_SOON_OF_PORTS: usize = 8192;
@@ -236,6 +238,19 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
                 return Err(error.into());
             }
         }
+    }
+}
+
+/// Waits while many closes of a client have not ended, and none of them waits for the client: the closer has no processor, or is busy with others.
+/// For threads that serve this client alone.
+pub(super) fn wait_for_closes(owner: Process) {
+    let until = Instant::now() + ANSWERS_WITHIN;
+    loop {
+        let (late, own) = keeper().lock().count(owner);
+        if late > 0 || own < MOST_OF_OWNER / 2 || Instant::now() >= until {
+            return;
+        }
+        std::thread::sleep(CLOSES_EACH);
     }
 }
 

@@ -38,7 +38,7 @@ mod starting;
 mod tests;
 
 pub use client_fd::ClientFd;
-pub(crate) use client_fd::take_files;
+pub(crate) use client_fd::{take_files, wait_for_closes};
 pub(crate) use keeper::new_owner;
 pub(crate) use keeper::{check_unclosed, check_unclosed_ports};
 pub use keeper::{end, start};
