@@ -18,7 +18,7 @@ use rustix::net::{
 use crate::error::AttachError;
 
 /// Time limit for the answer of the switch.
-const REPLY_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const REPLY_WITHIN: Duration = Duration::from_secs(10);
 
 /// The contents of a granting reply.
 pub(crate) struct Granted {
@@ -107,7 +107,7 @@ fn next_reply(connection: &OwnedFd) -> Result<(Reply, Vec<OwnedFd>), AttachError
     Ok((reply, descriptors))
 }
 
-fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError> {
+pub(crate) fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError> {
     let deadline = Instant::now() + within;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -13,7 +13,7 @@ use ringway_abi::{Layout, Shape};
 use ringway_memory::{Buffer, Mapping, SharedMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::attach::{OfferedMemory, request_port};
+use crate::attach::{OfferedMemory, REPLY_WITHIN, request_port, wait_readable};
 use crate::end::End;
 use crate::error::AttachError;
 use crate::external::ExternalMemory;
@@ -99,7 +99,15 @@ impl Port {
             return Err(AttachError::Memory(io::Error::other(message)));
         }
         let end = End::unknown().map_err(AttachError::Memory)?;
-        let memory = SharedMemory::open(granted.memory, layout.bytes).map_err(AttachError::Memory)?;
+        let memory = match SharedMemory::open(granted.memory, layout.bytes) {
+            // The memory of a port that has ended is sealed against mappings, and the reason is told then.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let has_ended = wait_readable(&granted.connection, REPLY_WITHIN)?;
+                let ended = || AttachError::Refused(end.take(&granted.connection));
+                return Err(if has_ended { ended() } else { AttachError::Memory(error) });
+            }
+            opened => opened.map_err(AttachError::Memory)?,
+        };
         let rings = memory.mapping();
         let all = PortMemory { rings, buffers: brought.map_or(rings, ExternalMemory::mapping), layout: &layout };
         let kick = Arc::new(granted.kick);
