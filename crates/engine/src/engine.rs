@@ -86,6 +86,8 @@ impl Engine {
     /// Makes the pollers serve this topology, from their next batch on.
     pub fn publish(&self, topology: Topology) {
         self.shared.known.add(&topology);
+        // Before the lock, as it takes memory.
+        let topology = Arc::new(topology);
         let order = self.shared.relief.stalls();
         if self.shared.relief.is_keeping() {
             shut_stalled(&topology);

@@ -78,7 +78,7 @@ impl Meter {
     /// # Errors
     /// There is no memory for that.
     pub(crate) fn prepare(&mut self) -> std::io::Result<()> {
-        self.area = Some(Mapping::private(Examined::AREA)?);
+        self.area = Some(Mapping::resident(Examined::AREA)?);
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Meter {
         let again = self.until > 0 && now.saturating_sub(self.until) < SOON * self.term;
         self.term = if again { (2 * self.term).min(EXAMINED_LONGEST_NS) } else { EXAMINED_NS };
         if self.area.is_none() {
-            self.area = Mapping::private(Examined::AREA).ok();
+            self.area = Mapping::resident(Examined::AREA).ok();
         }
         // Without memory for the copies no visit is examined; the next long visit tries again.
         self.examining = self.area.is_some();
@@ -225,6 +225,15 @@ mod tests {
 
     fn spent(milliseconds: u64) -> TimeSpent {
         TimeSpent { nanoseconds: milliseconds * MILLISECOND + LEAST_ALLOWANCE, ..TimeSpent::default() }
+    }
+
+    /// The first access to a page may have to wait for the kernel.
+    #[test]
+    fn memory_for_examined_visits_is_there_before_they_are_examined() {
+        let mut meter = Meter::new();
+        meter.prepare().expect("memory");
+        let area = meter.area().expect("memory").whole();
+        assert!(ringway_testing::memory::is_resident(area.as_ptr(), area.len()));
     }
 
     #[test]

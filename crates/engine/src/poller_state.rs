@@ -118,10 +118,21 @@ impl PollerState {
         self.account.adopted.load(Ordering::Acquire) >= version
     }
 
-    /// Returns true if an input has been put back since the last call.
+    /// Returns true if an input has been put back since the last call. To be called by this thread of the poller.
     #[inline]
-    pub(crate) fn has_returned(&self) -> bool {
-        self.returned.load(Ordering::Relaxed) && self.returned.swap(false, Ordering::Acquire)
+    pub(crate) fn has_returned(&self, shift: &Shift) -> bool {
+        let has = self.returned.load(Ordering::Relaxed) && self.returned.swap(false, Ordering::Acquire);
+        if has && shift.is_relieved() {
+            // That is for the thread that relieved this one.
+            self.note_returned();
+        }
+        has
+    }
+
+    /// Wakes the poller, as an input that it waits for may have been put back.
+    pub(crate) fn note_returned(&self) {
+        self.returned.store(true, Ordering::Release);
+        self.wake();
     }
 
     /// Wakes the poller if it sleeps.

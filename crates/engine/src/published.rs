@@ -26,8 +26,7 @@ impl<T> Published<T> {
     }
 
     /// Replaces the value. The old one is dropped when its last reader drops it.
-    pub fn replace(&self, value: T) {
-        let value = Arc::new(value);
+    pub fn replace(&self, value: Arc<T>) {
         let old = {
             let mut current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             self.version.fetch_add(1, Ordering::Release);

@@ -28,19 +28,29 @@ use crate::topology::Attached;
 pub(crate) const CHECK_EVERY_NS: u64 = 250_000_000;
 /// The same while a port's detour has frames that keep it from ending.
 pub(crate) const CHECK_ENDING_EVERY_NS: u64 = 1_000_000;
-/// Checks that found frames in a detour that could end, after which it takes no more.
+/// Checks that found frames in a detour that could end, after which it takes no more. A diversion waits no more for threads that copy frames to it.
 pub(crate) const ENDS_IN_VAIN: u32 = 16;
 /// A port's share of its quarantine poller is one part in this many.
 pub(crate) const PARTS: u64 = 4;
 
-/// Gives a port to the quarantine poller with the fewest ports. Returns false if there is no memory for that, or one has it.
+/// Gives a port to the quarantine poller with the fewest ports, which takes over the detour of a diversion. Returns false if there is no memory for
+/// that, or one has it.
 #[cold]
 pub(crate) fn begin(shared: &Shared, attached: &Attached, room: DetourRoom) -> bool {
     let load = |state: &&Arc<PollerState>| state.load.load(Ordering::Relaxed);
     let Some(poller) = shared.quarantine_pollers().iter().min_by_key(load) else { return false };
     let Some(port) = attached.port() else { return false };
+    let waker = || Waker::from(Arc::clone(poller));
     let begun = || attached.source.set_quarantine_poller(Some(poller.number));
-    let has_begun = port.begin_detour(Waker::from(Arc::clone(poller)), room, begun);
+    let takes = || {
+        let is_diverted = attached.source.is_diverted();
+        if is_diverted {
+            begun();
+            attached.source.end_diversion();
+        }
+        is_diverted
+    };
+    let has_begun = port.begin_detour(waker(), room, begun) || port.hand_over_detour(waker(), takes);
     // For the next one, and for this one if it was refused.
     shared.relief.prepare();
     if !has_begun {
@@ -81,15 +91,17 @@ pub(crate) fn divert(attached: &Attached) {
     attached.port().inspect(|port| _ = port.begin_detour(Waker::noop().clone(), DetourRoom::Spare, begun));
 }
 
-/// Ends a diversion, if its detour can end. One of a port that is shut stays: shut first, it finds the detour or begins one.
-pub(crate) fn end_diversion(source: &Source, port: &Port) -> DetourEnd {
-    port.end_detour(|| {
-        let may_end = !source.is_shut();
+/// Ends a diversion, if its detour can end, and is not that of a quarantine meanwhile. One of a port that is shut stays: shut first, it finds the
+/// detour or begins one. `waits`: it stays while a thread copies frames to the detour, too.
+pub(crate) fn end_diversion(source: &Source, port: &Port, waits: bool) -> DetourEnd {
+    let ends = || {
+        let may_end = !source.is_shut() && source.is_diverted();
         if may_end {
             source.end_diversion();
         }
         may_end
-    })
+    };
+    if waits { port.end_detour(ends) } else { port.end_detour_at_once(ends) }
 }
 
 /// Ends a diversion after all pollers have ended.
@@ -108,4 +120,4 @@ pub(crate) fn poller_of(attached: &Attached, pollers: usize) -> Option<usize> {
 
 #[cfg(test)]
 #[path = "quarantine_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,7 @@ use crate::source::Signal;
 use crate::watch::Watch;
 
 /// A port whose client does nothing.
-struct Silent;
+pub(crate) struct Silent;
 
 impl Input for Silent {
     fn collect<'m>(&'m mut self, _: &mut Batch<'m>) -> Result<(), PortFault> {

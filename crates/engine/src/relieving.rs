@@ -3,7 +3,7 @@
 //! The kernel keeps a thread for as long as a client likes in a fault of a page that the client is punching, and no signal ends that
 //! (`docs/decisions/waits.md`). So the ports go, and the thread stays. An input lies in its port between visits ([`crate::source`]), where the next
 //! thread finds it; what the first one holds, an input and perhaps a receiver's output, stays with it. The receiver's frames take a detour until
-//! then ([`quarantine::divert`]), and its own poller delivers them afterwards. When the kernel lets the first thread go, it ends its pass, puts the
+//! then ([`quarantine::divert`]), and its own poller delivers them afterwards, or a quarantine poller. When the kernel lets the first thread go, it ends its pass, puts the
 //! input back, and ends. It makes no pending calls: all pollers ask their clients anew. Its successor examines its visits.
 //!
 //! Whose memory keeps the thread is known if it touches that of one port only: when it visits or calls that one, or when it delivers in an examined

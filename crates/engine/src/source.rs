@@ -7,7 +7,7 @@
 //! everything before the input moves. An output is behind its port's lock, and any poller may feed it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ringway_switch::{FrameDirection, Input, Port, contain};
@@ -243,7 +243,7 @@ impl Source {
     }
 
     /// Makes the input that of the thread `shift` of `poller`. False: another has it, and `poller` is woken, with `returned` set, as soon as it is
-    /// put back.
+    /// put back. A thread that was relieved takes none: its successor may have taken its inputs away already.
     pub(crate) fn take(&self, poller: &Arc<PollerState>, shift: &Shift) -> bool {
         // Before the look: who puts the input back afterwards finds the poller.
         let is_it = |waiting: &Arc<PollerState>| Arc::ptr_eq(waiting, poller);
@@ -266,6 +266,14 @@ impl Source {
         self.owner.store(shift.id, Ordering::Relaxed);
         drop(custody);
         self.waiting().retain(|waiting| !is_it(waiting));
+        // Against the successor, which has the thread relieved before it takes its inputs away.
+        fence(Ordering::SeqCst);
+        if shift.is_relieved() {
+            self.put_back(shift);
+            // What was removed above was perhaps the successor's.
+            poller.note_returned();
+            return false;
+        }
         true
     }
 
@@ -302,6 +310,7 @@ impl Source {
 
     /// Takes the input away from a thread, unless that holds it at this moment, and wakes the pollers that wait for it.
     pub(crate) fn take_away(&self, shift: &Shift) {
+        fence(Ordering::SeqCst);
         if self.owner.load(Ordering::Acquire) == shift.id
             && let Some(custody) = self.try_lock()
         {
@@ -315,10 +324,7 @@ impl Source {
         }
         self.owner.store(0, Ordering::Release);
         drop(custody);
-        for poller in self.waiting().drain(..) {
-            poller.returned.store(true, Ordering::Release);
-            poller.wake();
-        }
+        self.waiting().drain(..).for_each(|poller| poller.note_returned());
     }
 
     /// A thread that panicked while it held the input leaves an input that nobody uses again: its poller takes it out.
@@ -354,3 +360,7 @@ impl fmt::Debug for Source {
         f.debug_struct("Source").field("id", &self.id).field("signal", &self.signal).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+#[path = "source_tests.rs"]
+mod tests;

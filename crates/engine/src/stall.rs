@@ -64,10 +64,10 @@ impl Stall {
         let (topology, _) = shared.topology.get();
         topology.ports.iter().for_each(|attached| open(shared, attached));
         drop(order);
-        // Not with the lock, as that takes memory. Its client kept a thread: it gets nothing of what is reserved for the ports of others.
+        // The client of this port kept a thread: without memory for its detour, the port gets no frames.
         for attached in topology.ports.iter().filter(|attached| attached.source.is_quarantined(now)) {
             let _ = quarantine::begin(shared, attached, DetourRoom::Prepared)
-                || quarantine::begin(shared, attached, DetourRoom::Nothing);
+                || attached.source.id() == source && quarantine::begin(shared, attached, DetourRoom::Nothing);
         }
         shared.topology.touch();
         shared.wake();

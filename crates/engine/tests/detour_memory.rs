@@ -9,7 +9,7 @@ use std::task::Waker;
 
 use ringway_engine::{Engine, EngineSettings, Idle};
 use ringway_switch::{DetourRoom, prepare_detours};
-use support::{Lan, wait_until};
+use support::{DEADLINE, Lan, kept, lock, wait_until};
 
 #[test]
 fn a_port_that_found_no_memory_for_its_quarantine_gets_some_later() {
@@ -40,6 +40,22 @@ fn a_port_that_found_no_memory_for_its_quarantine_gets_some_later() {
         cost.paid.load(Ordering::SeqCst) > paid + 1
     });
     assert!(cost.payer().starts_with("poller"));
+    cost.stall.store(0, Ordering::Relaxed);
+    // The port of another client keeps a thread, and is opened. That gives nobody else a detour without memory.
+    let other = &lan.stations[1].costs[0];
+    let (stay, keeper) = kept::stay();
+    *lock(&other.keep) = Some(stay);
+    lan.stations[1].send(2, 1);
+    wait_until("a thread is relieved", || !engine.take_relieved().is_empty());
+    drop(keeper);
+    wait_until("the other port is charged", || lan.slow(1).charged_visits > 0);
+    lan.stations[1].send(2, 2);
+    wait_until("it is open", || lan.stations[1].unsent() == 0);
+    lan.stations[3].send(0, 1);
+    let received = lan.stations[0].receive(DEADLINE).map(|(received, _)| received.len());
+    assert_eq!(received, Some(1));
+    lan.stations[2].take();
+    cost.stall.store(60_000_000, Ordering::Relaxed);
     others.stations.iter().for_each(|station| station.port.abandon_detour());
     wait_until("a quarantine poller serves the port", || {
         send();

@@ -37,8 +37,8 @@ fn a_reader_gets_the_value_that_belongs_to_the_version() {
         let writer = thread::spawn({
             let (published, alive) = (published.clone(), alive.clone());
             move || {
-                published.replace(Value::new(2, &alive));
-                published.replace(Value::new(3, &alive));
+                published.replace(Arc::new(Value::new(2, &alive)));
+                published.replace(Arc::new(Value::new(3, &alive)));
             }
         });
         // Like a poller, reads the version and then takes the newer value.
@@ -68,7 +68,7 @@ fn an_old_value_is_dropped_with_its_last_reader() {
             }
         });
         let (held, _) = published.get();
-        published.replace(Value::new(2, &alive));
+        published.replace(Arc::new(Value::new(2, &alive)));
         assert_eq!(held.first, 1);
         reader.join().expect("reads");
         assert_eq!(alive.load(Ordering::Relaxed), 2, "the held value and the current one are alive");
@@ -86,9 +86,9 @@ fn two_writers_leave_the_value_of_the_last_version() {
         let published = Arc::new(Published::new(Value::new(1, &alive)));
         let writer = thread::spawn({
             let (published, alive) = (published.clone(), alive.clone());
-            move || published.replace(Value::new(2, &alive))
+            move || published.replace(Arc::new(Value::new(2, &alive)))
         });
-        published.replace(Value::new(3, &alive));
+        published.replace(Arc::new(Value::new(3, &alive)));
         writer.join().expect("replaces");
         let (value, version) = published.get();
         assert_eq!(version, 3);

@@ -6,11 +6,12 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
 use ringway_switch::policy::{Bucket, Excess, Limit, Rates};
-use ringway_switch::{Moderation, Policy, Tap, TappedFrame};
+use ringway_switch::{DetourRoom, Moderation, Policy, Tap, TappedFrame};
 use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
 
 /// Two stations exchange frames, one at a time. Checks that each frame arrives.
@@ -266,6 +267,10 @@ fn frames_come_while_a_second_thread_is_kept() -> bool {
     drop(first);
     // A capture sees frames after they were left.
     wait_until("both frames are given", || counted(&lan, 0) == 2);
+    // It waits for that one no longer than for a while, as the poller that empties it has to be told to.
+    let port = &lan.stations[0].port;
+    wait_until("the detour ends", || port.begin_detour(Waker::noop().clone(), DetourRoom::Nothing, || ()));
+    port.abandon_detour();
     exchange(&lan, [1, 2], 20);
     for number in 0..10_000 {
         let before = counted(&lan, 0);
@@ -327,6 +332,39 @@ fn quarantine(engine: &Engine, lan: &Lan, n: usize) {
         wait_until("the port is charged", || lan.slow(n).charged_visits > before);
         lan.stations[5].take();
     }
+}
+
+#[test]
+fn a_port_whose_output_a_kept_thread_has_comes_into_quarantine_as_any_other() {
+    wait_until("nobody examined visits yet", || {
+        let (engine, lan) = start(Vec::new());
+        let keeper = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[1], [3, 0]);
+        lan.stations[4].send(0, 1);
+        exchange(&lan, [1, 2], 20);
+        wait_until("the frame was taken", || lan.stations[4].unsent() == 0);
+        let is_innocent = lan.stations[0].port.counters().read().drops().count() == 0;
+        if is_innocent {
+            quarantine(&engine, &lan, 0);
+            wait_until("a quarantine poller serves the port", || {
+                if lan.stations[0].unsent() == 0 {
+                    lan.stations[0].send(5, 8);
+                }
+                lan.stations[0].costs[0].payer().starts_with("quarantine")
+            });
+            lan.stations[4].send(0, 2);
+            exchange(&lan, [1, 2], 20);
+        }
+        drop(keeper);
+        if is_innocent {
+            let mut received = Vec::new();
+            wait_until("its frames are given", || {
+                received.extend(lan.stations[0].take().iter().map(|frame| frame.number));
+                received.len() == 3
+            });
+            assert_eq!(received, [7, 1, 2]);
+        }
+        is_innocent
+    });
 }
 
 #[test]

@@ -130,6 +130,14 @@ impl Mapping {
         Self::anonymous(bytes, MapFlags::PRIVATE)
     }
 
+    /// Maps zeroed memory of this process, and has the kernel bring it in: no later access waits for the kernel, unless the memory is swapped out.
+    ///
+    /// # Errors
+    /// The kernel refuses, or `bytes` is 0.
+    pub fn resident(bytes: usize) -> io::Result<Self> {
+        Self::anonymous(bytes, MapFlags::PRIVATE | MapFlags::POPULATE)
+    }
+
     /// Maps zeroed memory of this process and the children that it forks.
     ///
     /// # Errors

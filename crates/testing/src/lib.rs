@@ -11,12 +11,14 @@
 //! | [`frame`] | Ethernet addresses and frames |
 //! | [`snmp`] | counters of a kernel's network stack |
 //! | [`mod@file`] | temporary directories, memory files, eventfds |
+//! | [`memory`] | pages that the kernel has brought in |
 //! | [`child`] | child processes, ended by their process id |
 //! | [`random`] | reproducible random numbers |
 
 pub mod child;
 pub mod file;
 pub mod frame;
+pub mod memory;
 pub mod random;
 pub mod skip;
 pub mod snmp;

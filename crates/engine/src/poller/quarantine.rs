@@ -30,7 +30,8 @@ impl Poller {
                 let end = quarantine::end(source, port);
                 (released, ending) = (released | (end == DetourEnd::Ended), ending | (end != DetourEnd::Ended));
                 match end {
-                    DetourEnd::Ended => {}
+                    // Calls may have found no room in the detour.
+                    DetourEnd::Ended => source.owe_calls(),
                     // A thread may be kept that copies frames: those of others come meanwhile.
                     DetourEnd::Used => port.close_detour(false),
                     // Beside a sender that always fills it, the detour would not end.
@@ -66,37 +67,41 @@ impl Poller {
         self.version = 0;
     }
 
-    /// Returns true if the detour of a port has frames.
+    /// Returns true if the detour of a port has frames, and no other thread has its output.
     pub(super) fn has_detoured(&self, slot: usize) -> bool {
         let port = self.ports[slot].as_ref().and_then(|served| served.attached.port());
-        port.is_some_and(|port| port.has_detoured_frames())
+        port.is_some_and(|port| port.has_detoured_frames() && !port.is_output_held())
     }
 
     /// Requests a wake-up for the detours of all ports of a quarantine poller. Returns a port whose detour has frames
-    /// already.
+    /// already, and whose output no other thread has: such frames wait for the next check.
     pub(super) fn find_detoured(&self) -> Option<usize> {
         if !self.is_quarantine_poller() {
             return None;
         }
         let is_detoured = |slot: usize| {
             let port = self.ports[slot].as_ref().and_then(|served| served.attached.port());
-            port.is_some_and(|port| !port.may_sleep())
+            port.is_some_and(|port| !port.may_sleep() && !port.is_output_held())
         };
         let mut slots = self.schedule.active().chain(self.schedule.parked().iter().copied());
         slots.find(|&slot| is_detoured(slot))
     }
 
-    /// Ends the detour of a port whose output a kept thread had. It stays while another thread copies frames for it, or the port is shut: the
-    /// thread `relief` has it tried again.
+    /// Ends the detour of a port whose output a kept thread had. It stays if the port is shut, and for a while if another thread copies frames for it:
+    /// the thread `relief` has it tried again. If the kernel keeps that one, it loses those frames, which are of the client that keeps it.
     #[cold]
     pub(super) fn end_diversion(&mut self, slot: usize) {
-        let Some(attached) = self.ports[slot].as_ref().map(|served| served.attached.clone()) else { return };
+        let Some(served) = self.ports[slot].as_mut() else { return };
+        served.ends_in_vain += 1;
+        let waits = served.ends_in_vain <= ENDS_IN_VAIN;
+        let attached = served.attached.clone();
         let (source, Some(port)) = (&attached.source, attached.port()) else { return };
         // Beside a sender that always fills it, the detour ends only if it takes no more.
         for is_ending in [false, true] {
             port.close_detour(is_ending);
             self.empty_detour(slot);
-            if quarantine::end_diversion(source, port) == DetourEnd::Ended {
+            if quarantine::end_diversion(source, port, waits) == DetourEnd::Ended {
+                self.ports[slot].as_mut().into_iter().for_each(|served| served.ends_in_vain = 0);
                 // Calls may have been left in the detour.
                 source.owe_calls();
                 if source.is_quarantined(self.now.nanoseconds) {

@@ -41,7 +41,7 @@ impl Poller {
         let mut cadence = Cadence::default();
         let in_quarantine = self.is_quarantine_poller();
         while !self.shared.stop.load(Ordering::Relaxed) && !self.shift.is_relieved() {
-            let returned = self.waits_for_input && self.state.has_returned();
+            let returned = self.waits_for_input && self.state.has_returned(&self.shift);
             if self.shared.topology.version() != self.version || returned {
                 self.adopt();
             }

@@ -38,7 +38,7 @@ pub(super) struct Served {
     pub(super) attached: Attached,
     /// False while another poller has the input, and after a fault.
     pub(super) has_input: bool,
-    /// Attempts to end the port's detour that found frames in it, and no thread that adds some.
+    /// Attempts to end the port's detour in vain: in quarantine, those that found frames in it, and no thread that adds some.
     pub(super) ends_in_vain: u32,
 }
 
@@ -116,10 +116,19 @@ pub(crate) fn spare(shared: &Arc<Shared>, settings: &EngineSettings, name: Strin
     let equipment = Equipment::new(settings.batch)?;
     Spare::start(name, move |order| {
         call::prepare();
+        make_resident();
         if let Some((state, begun)) = order.wait() {
             serve(shared, state, &settings, equipment, begun);
         }
     })
+}
+
+/// Has the kernel bring in the stack of the calling thread, and memory for its first allocations.
+#[inline(never)]
+fn make_resident() {
+    const BYTES: usize = 64 << 10;
+    std::hint::black_box(&mut [1u8; BYTES]);
+    std::hint::black_box(&mut vec![1u8; BYTES]);
 }
 
 /// The name of a poller's thread.

@@ -124,7 +124,9 @@ impl BatchStorage {
             settling: None,
         };
         // `room` allows 4 views a frame. A frame with the most pieces may follow, and each frame may get one more view.
-        let rests = Vec::with_capacity(limit * 5 + usize::from(u8::MAX));
+        let mut rests = vec![View::private(&mut []); limit * 5 + usize::from(u8::MAX)];
+        // Written once, so that the kernel has brought the memory in.
+        rests.clear();
         Self(Batch { parts: Box::new(parts), rests })
     }
 

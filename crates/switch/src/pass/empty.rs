@@ -24,7 +24,7 @@ pub struct DetourDelivery {
 }
 
 /// Empties the backlog of a port's detour ([`crate::Port::begin_detour`]): delivers the frames and makes the calls.
-/// Only one thread may call this for a port.
+/// Only one thread may call this for a port. The frames stay in the backlog while another thread has the output: the kernel may keep that one.
 #[cold]
 pub fn empty(member: &Member, work: &mut Workspace, now: &Time) -> DetourDelivery {
     giving(|| empty_backlog(member, work, now))
@@ -34,21 +34,20 @@ fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDel
     if !member.port.detour().has_backlog() {
         return DetourDelivery::default();
     }
+    let Some(mut output) = member.port.try_output() else { return DetourDelivery::default() };
     let Some(taken) = member.port.detour().take() else { return DetourDelivery::default() };
     let mut emptied =
         DetourDelivery { frames: taken.frames() as u64, bytes: taken.bytes() as u64, ..DetourDelivery::default() };
-    for &(reason, call) in &taken.calls {
+    for &(reason, call) in taken.calls() {
         work.calls.take_over(&member.port, reason, call);
     }
     if taken.frames() > 0 {
         let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
-        let mut output = member.port.output();
         work.touching.begin(&member.port);
         let (storage, given) = work.delivery.deliver_backlog(&taken, storage, &mut **output, member.port.counters());
         // Those that found no room in the backlog.
         output.note_losses(member.port.counters());
         work.touching.end();
-        drop(output);
         work.batch = Some(storage);
         emptied.cutting = work.delivery.take_cutting();
         if let Err(fault) = given {
@@ -56,6 +55,7 @@ fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDel
             emptied.fault = true;
         }
     }
+    drop(output);
     member.port.detour().give_back(taken);
     if emptied.frames > 0 {
         fence(Ordering::SeqCst);

@@ -138,11 +138,23 @@ impl Port {
         self.detour.begin(waker, room, &self.congestion, begun)
     }
 
+    /// Has another thread empty the backlog of the port's detour from now on, which is woken through `waker`, if `takes` returns true. `takes` is
+    /// called before another thread can end the detour. It must not wait. Returns true if the detour has been handed over.
+    pub fn hand_over_detour(&self, waker: Waker, takes: impl FnOnce() -> bool) -> bool {
+        self.detour.hand_over(waker, takes)
+    }
+
     /// Ends the port's detour if its backlog is empty, and `ends` returns true: all pollers deliver to the port again.
     /// `ends` is called last, before another thread can begin a detour anew. It must not wait. To be called by the thread
     /// that empties the backlog.
     pub fn end_detour(&self, ends: impl FnOnce() -> bool) -> DetourEnd {
-        self.detour.end(&self.congestion, ends)
+        self.detour.end(&self.congestion, true, ends)
+    }
+
+    /// As [`Port::end_detour`], and does not wait for a thread that copies frames for the backlog, which the kernel may keep in a sender's memory: those
+    /// frames are dropped as `receiver_slow`.
+    pub fn end_detour_at_once(&self, ends: impl FnOnce() -> bool) -> DetourEnd {
+        self.detour.end(&self.congestion, false, ends)
     }
 
     /// Has frames for the port dropped, so that the backlog becomes empty and the detour can end, or takes that back.
@@ -192,6 +204,15 @@ impl Port {
     #[inline]
     pub(crate) fn output(&self) -> MutexGuard<'_, Box<dyn Output>> {
         self.output.lock().unwrap_or_else(|poisoned| self.replace_output(poisoned.into_inner()))
+    }
+
+    /// Locks the output, unless a thread delivers to the port at this moment.
+    pub(crate) fn try_output(&self) -> Option<MutexGuard<'_, Box<dyn Output>>> {
+        match self.output.try_lock() {
+            Ok(output) => Some(output),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.replace_output(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Returns true if a thread delivers to the port at this moment.

@@ -12,7 +12,7 @@
 //!
 //! Nobody has the backlog locked while he touches a client's memory: a poller copies the frames to memory of its own first. So a thread that
 //! the kernel keeps in the memory of a sender keeps nobody else. The detour lasts until that thread has left its frames, and takes those of others
-//! meanwhile. Memory of detours is mapped beforehand, and unmapped afterwards, by a thread that may wait ([`prepare_detours`]): the kernel may keep
+//! meanwhile, unless it is ended at once. Memory of detours is mapped beforehand, and unmapped afterwards, by a thread that may wait ([`prepare_detours`]): the kernel may keep
 //! every thread that maps or unmaps memory.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -42,40 +42,50 @@ const MAX_DETOURS: usize = 256;
 /// So many of these are for [`DetourRoom::Spare`] alone.
 const RESERVED_DETOURS: usize = 64;
 
-/// Buffers that are kept for detours to come: those of 16.
+/// Halves of backlogs that are kept for detours to come: those of 16.
 const SPARES_KEPT: usize = 32;
 /// So many of these are for [`DetourRoom::Spare`] alone.
 const RESERVED_SPARES: usize = 16;
 
 /// Number of ports with a detour that has memory.
 static DETOURS: AtomicUsize = AtomicUsize::new(0);
-/// Memory for detours to come.
-static SPARES: Mutex<Vec<FrameBuffer>> = Mutex::new(Vec::new());
+/// More halves than there are at a time.
+const MOST_SPARES: usize = 2 * (MAX_DETOURS + SPARES_KEPT);
+/// Memory for detours to come. Nobody allocates with it locked: the thread that relieves pollers takes some.
+static SPARES: Mutex<Vec<Half>> = Mutex::new(Vec::new());
 
 /// Maps memory for detours to come, and unmaps what is too much of it. Returns false if the kernel gives none. To be called by a thread that may
 /// wait.
 pub fn prepare_detours() -> bool {
+    if spares().capacity() < MOST_SPARES {
+        // A detour that ends allocates nothing.
+        let mut room = Vec::with_capacity(MOST_SPARES);
+        let mut spares = spares();
+        room.append(&mut spares);
+        let former = std::mem::replace(&mut *spares, room);
+        drop(spares);
+        drop(former);
+    }
     trim_spares();
-    // Mapped without the lock: who wants a buffer must not wait for the kernel.
+    // Mapped without the lock: who wants memory must not wait for the kernel.
     while spares().len() < SPARES_KEPT {
-        let Some(buffer) = FrameBuffer::new() else { return false };
-        spares().push(buffer);
+        let Some(half) = Half::new() else { return false };
+        keep_spare(half);
     }
     true
 }
 
 fn trim_spares() {
-    let surplus = {
+    let surplus = || {
         let mut spares = spares();
-        // A detour that ends allocates nothing.
-        spares.reserve(2 * MAX_DETOURS);
-        let kept = spares.len().min(SPARES_KEPT);
-        spares.split_off(kept)
+        if spares.len() > SPARES_KEPT { spares.pop() } else { None }
     };
-    drop(surplus);
+    while let Some(half) = surplus() {
+        drop(half);
+    }
 }
 
-fn spares() -> MutexGuard<'static, Vec<FrameBuffer>> {
+fn spares() -> MutexGuard<'static, Vec<Half>> {
     SPARES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -100,8 +110,11 @@ pub(crate) struct FrameBuffer {
 }
 
 impl FrameBuffer {
+    #[cfg(test)]
+    pub(super) const BYTES: usize = BUFFER_BYTES;
+
     pub(crate) fn new() -> Option<FrameBuffer> {
-        let area = Some(Mapping::private(BUFFER_BYTES).ok()?);
+        let area = Some(Mapping::resident(BUFFER_BYTES).ok()?);
         Some(FrameBuffer { area, used: 0, frames: Vec::with_capacity(BUFFER_FRAMES) })
     }
 
@@ -115,7 +128,7 @@ impl FrameBuffer {
     }
 
     /// The place of the next frame, if it has room.
-    fn place(&self, len: usize) -> Option<View<'_>> {
+    pub(super) fn place(&self, len: usize) -> Option<View<'_>> {
         let has_place = self.frames.len() < BUFFER_FRAMES && len <= MAX_FRAME;
         self.area.as_ref().filter(|_| has_place)?.view(self.used, len)
     }
@@ -154,15 +167,39 @@ impl FrameBuffer {
     }
 }
 
+/// One half of a backlog's memory: one is filled while the other one is emptied.
+#[derive(Debug)]
+struct Half {
+    buffer: FrameBuffer,
+    /// Without room no call is kept: the port's client is asked anew when such a detour ends.
+    calls: Vec<(CallReason, Pending)>,
+}
+
+impl Half {
+    fn new() -> Option<Half> {
+        Some(Half { buffer: FrameBuffer::new()?, calls: Vec::with_capacity(MAX_CALLS) })
+    }
+
+    fn without_room() -> Half {
+        Half { buffer: FrameBuffer::without_room(), calls: Vec::new() }
+    }
+
+    fn clear(&mut self) {
+        self.buffer.clear();
+        self.calls.clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.buffer.frames.is_empty() && self.calls.is_empty()
+    }
+}
+
 /// The frames and calls that wait for the port's own thread while the detour is on.
 #[derive(Debug)]
 struct Backlog {
-    filling: FrameBuffer,
-    /// The second buffer; `None` while the port's own thread is emptying it.
-    empty: Option<FrameBuffer>,
-    calls: Vec<(CallReason, Pending)>,
-    /// False without room: the port's client is asked anew when such a detour ends.
-    keeps_calls: bool,
+    filling: Half,
+    /// The other half; `None` while the port's own thread is emptying it.
+    empty: Option<Half>,
     waker: Waker,
     /// The port's own thread sleeps, and wants to be woken.
     asleep: bool,
@@ -190,24 +227,18 @@ impl Drop for Place {
     }
 }
 
-impl Backlog {
-    fn is_empty(&self) -> bool {
-        self.filling.frames.is_empty() && self.calls.is_empty()
-    }
-}
-
 impl Drop for Backlog {
     fn drop(&mut self) {
-        keep_spare(std::mem::replace(&mut self.filling, FrameBuffer::without_room()));
+        keep_spare(std::mem::replace(&mut self.filling, Half::without_room()));
         self.empty.take().into_iter().for_each(keep_spare);
     }
 }
 
-/// Keeps a buffer for a detour to come. It is not unmapped here, as a poller may be the caller.
-fn keep_spare(mut buffer: FrameBuffer) {
-    if buffer.area.is_some() {
-        buffer.clear();
-        spares().push(buffer);
+/// Keeps memory for a detour to come. It is not unmapped here, as a poller may be the caller.
+fn keep_spare(mut half: Half) {
+    if half.buffer.area.is_some() {
+        half.clear();
+        spares().push(half);
     }
 }
 
@@ -240,7 +271,7 @@ impl Drop for Detour {
     }
 }
 
-/// A thread that copies frames for the backlog. The detour does not end meanwhile, unless it is abandoned.
+/// A thread that copies frames for the backlog. The detour does not end meanwhile, unless it is abandoned or does not wait.
 struct Entered<'a>(&'a Detour);
 
 impl Drop for Entered<'_> {
@@ -263,19 +294,28 @@ impl Detour {
     /// Begins the detour. `waker` wakes the thread that empties the backlog. `begun` is called before another thread can end the detour. Returns
     /// false if the detour is on already or there is no memory for another one.
     pub(crate) fn begin(&self, waker: Waker, room: DetourRoom, congestion: &Congestion, begun: impl FnOnce()) -> bool {
-        let keeps_calls = room != DetourRoom::Nothing;
-        let calls = Vec::with_capacity(if keeps_calls { MAX_CALLS } else { 0 });
         let mut backlog = self.lock();
         if backlog.is_some() {
             return false;
         }
-        let Some(([filling, empty], place)) = buffers(room) else { return false };
+        let Some(([filling, empty], place)) = halves(room) else { return false };
         let (empty, asleep, is_ending) = (Some(empty), false, false);
-        *backlog = Some(Backlog { filling, empty, calls, keeps_calls, waker, asleep, is_ending, _place: place });
+        *backlog = Some(Backlog { filling, empty, waker, asleep, is_ending, _place: place });
         self.on.store(true, Ordering::Release);
         congestion.divert(true);
         begun();
         true
+    }
+
+    /// Has another thread empty the backlog from now on, if `takes` returns true, which is called before that. Returns false without a detour, too.
+    pub(crate) fn hand_over(&self, waker: Waker, takes: impl FnOnce() -> bool) -> bool {
+        let mut backlog = self.lock();
+        let Some(backlog) = backlog.as_mut() else { return false };
+        let is_taken = takes();
+        if is_taken {
+            (backlog.waker, backlog.asleep) = (waker, false);
+        }
+        is_taken
     }
 
     fn turn_off(&self, backlog: &mut Option<Backlog>, congestion: &Congestion) -> Option<Backlog> {
@@ -287,17 +327,18 @@ impl Detour {
     /// Ends the detour even if the backlog is not empty. Returns the number of frames that are lost.
     pub(crate) fn abandon(&self, congestion: &Congestion) -> u64 {
         let ended = self.turn_off(&mut self.lock(), congestion);
-        ended.map_or(0, |backlog| backlog.filling.frames.len() as u64)
+        ended.map_or(0, |backlog| backlog.filling.buffer.frames.len() as u64)
     }
 
-    /// Ends the detour if the backlog is empty and `ends` returns true, which is called before another thread can begin the detour anew.
-    pub(crate) fn end(&self, congestion: &Congestion, ends: impl FnOnce() -> bool) -> DetourEnd {
+    /// Ends the detour if the backlog is empty and `ends` returns true, which is called before another thread can begin the detour anew. `waits`: not
+    /// while a thread copies frames for the backlog. Otherwise those frames are lost.
+    pub(crate) fn end(&self, congestion: &Congestion, waits: bool, ends: impl FnOnce() -> bool) -> DetourEnd {
         let mut backlog = self.lock();
         // First: while a thread is kept that copies frames, the detour cannot end, however full it is.
-        if self.entered.load(Ordering::Acquire) > 0 && backlog.is_some() {
+        if waits && self.entered.load(Ordering::Acquire) > 0 && backlog.is_some() {
             return DetourEnd::Used;
         }
-        if backlog.as_ref().is_some_and(|backlog| !backlog.is_empty()) {
+        if backlog.as_ref().is_some_and(|backlog| !backlog.filling.is_empty()) {
             return DetourEnd::Filled;
         }
         if !ends() {
@@ -321,21 +362,22 @@ impl Detour {
     pub(crate) fn may_sleep(&self) -> bool {
         let mut backlog = self.lock();
         let Some(backlog) = backlog.as_mut() else { return true };
-        backlog.asleep = backlog.is_empty();
+        backlog.asleep = backlog.filling.is_empty();
         backlog.asleep
     }
 
     /// Returns true if the backlog has frames or calls.
     pub(crate) fn has_backlog(&self) -> bool {
-        self.is_on() && self.lock().as_ref().is_some_and(|backlog| !backlog.is_empty())
+        self.is_on() && self.lock().as_ref().is_some_and(|backlog| !backlog.filling.is_empty())
     }
 
     /// Adds a call that is due to the backlog. Returns false if the detour is off.
     pub(crate) fn leave_call(&self, reason: CallReason, call: Pending) -> bool {
         let mut backlog = self.lock();
         let Some(backlog) = backlog.as_mut() else { return false };
-        if backlog.keeps_calls && backlog.calls.len() < MAX_CALLS {
-            backlog.calls.push((reason, call));
+        let calls = &mut backlog.filling.calls;
+        if calls.len() < calls.capacity() {
+            calls.push((reason, call));
         }
         wake(backlog);
         true
@@ -344,7 +386,8 @@ impl Detour {
     /// Calls `deliver` with an output that adds frames to the backlog. It copies them to `copies` first. Returns false if the detour is off.
     pub(crate) fn leave(&self, copies: &mut FrameBuffer, deliver: impl FnOnce(&mut dyn Output)) -> bool {
         let backlog = self.lock();
-        let Some(has_room) = backlog.as_ref().map(|backlog| backlog.filling.area.is_some() && !backlog.is_ending)
+        let Some(has_room) =
+            backlog.as_ref().map(|backlog| backlog.filling.buffer.area.is_some() && !backlog.is_ending)
         else {
             return false;
         };
@@ -365,30 +408,23 @@ impl Detour {
         let mut backlog = self.lock();
         let backlog = backlog.as_mut()?;
         let empty = backlog.empty.take()?;
-        let buffer = std::mem::replace(&mut backlog.filling, empty);
-        Some(Taken { buffer, calls: std::mem::take(&mut backlog.calls) })
+        Some(Taken(std::mem::replace(&mut backlog.filling, empty)))
     }
 
     /// Gives the memory of the frames and calls taken back to the backlog.
     pub(crate) fn give_back(&self, taken: Taken) {
-        let Taken { mut buffer, mut calls } = taken;
-        buffer.clear();
-        calls.clear();
+        let Taken(mut half) = taken;
+        half.clear();
         // Without a backlog, or with that of another detour, the one of these frames was abandoned.
         match self.lock().as_mut().filter(|backlog| backlog.empty.is_none()) {
-            None => keep_spare(buffer),
-            Some(backlog) => {
-                backlog.empty = Some(buffer);
-                if backlog.calls.capacity() == 0 {
-                    backlog.calls = calls;
-                }
-            }
+            None => keep_spare(half),
+            Some(backlog) => backlog.empty = Some(half),
         }
     }
 }
 
-/// Two buffers, and what counts them if they have memory. `None`: the detour cannot begin.
-fn buffers(room: DetourRoom) -> Option<([FrameBuffer; 2], Option<Place>)> {
+/// The memory of a backlog, and what counts it if it is any. `None`: the detour cannot begin.
+fn halves(room: DetourRoom) -> Option<([Half; 2], Option<Place>)> {
     let (detours, reserved) = match room {
         DetourRoom::Prepared => (MAX_DETOURS - RESERVED_DETOURS, RESERVED_SPARES),
         DetourRoom::Spare => (MAX_DETOURS, 0),
@@ -397,10 +433,12 @@ fn buffers(room: DetourRoom) -> Option<([FrameBuffer; 2], Option<Place>)> {
     let spare = || {
         let place = Place::take(detours)?;
         let mut spares = spares();
-        let first = spares.len().checked_sub(2).filter(|&first| first >= reserved)?;
-        Some((<[FrameBuffer; 2]>::try_from(spares.split_off(first)).ok()?, Some(place)))
+        if spares.len() < reserved + 2 {
+            return None;
+        }
+        Some(([spares.pop()?, spares.pop()?], Some(place)))
     };
-    let nothing = || ([FrameBuffer::without_room(), FrameBuffer::without_room()], None);
+    let nothing = || ([Half::without_room(), Half::without_room()], None);
     spare().or_else(|| (room != DetourRoom::Prepared).then(nothing))
 }
 
@@ -412,18 +450,19 @@ fn wake(backlog: &mut Backlog) {
 
 /// Frames and calls taken out of the backlog.
 #[derive(Debug)]
-pub(crate) struct Taken {
-    buffer: FrameBuffer,
-    pub(crate) calls: Vec<(CallReason, Pending)>,
-}
+pub(crate) struct Taken(Half);
 
 impl Taken {
     pub(crate) fn frames(&self) -> usize {
-        self.buffer.frames.len()
+        self.0.buffer.frames.len()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.buffer.used
+        self.0.buffer.used
+    }
+
+    pub(crate) fn calls(&self) -> &[(CallReason, Pending)] {
+        &self.0.calls
     }
 
     /// Adds frames to a batch, beginning with the one at index `first`: as many as fit, and `most` at most. Returns the
@@ -432,10 +471,10 @@ impl Taken {
         let mut next = first;
         while batch.room() > 0
             && batch.len() < most
-            && let Some((at, len, offload)) = self.buffer.frames.get(next)
+            && let Some((at, len, offload)) = self.0.buffer.frames.get(next)
         {
             next += 1;
-            let Some(frame) = self.buffer.area.as_ref().and_then(|area| area.view(*at, *len)) else { continue };
+            let Some(frame) = self.0.buffer.area.as_ref().and_then(|area| area.view(*at, *len)) else { continue };
             let (head, rests) = batch.draft();
             let head_len = frame.read_head((*len).min(HEAD_BYTES), head).min(*len);
             rests.extend(frame.behind(head_len));
@@ -460,7 +499,7 @@ impl Output for BacklogOutput<'_> {
 
     fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
         let free = |Backlog { filling, .. }: &Backlog| {
-            (BUFFER_FRAMES - filling.frames.len()).min((BUFFER_BYTES - filling.used) / UNIT)
+            (BUFFER_FRAMES - filling.buffer.frames.len()).min((BUFFER_BYTES - filling.buffer.used) / UNIT)
         };
         let free = if self.has_room { self.detour.lock().as_ref().map_or(0, free) } else { 0 };
         Some((free, BUFFER_FRAMES))
@@ -480,7 +519,7 @@ impl Output for BacklogOutput<'_> {
         let mut lost = 0;
         for (number, frame) in frames.enumerate() {
             // Without a backlog the detour was abandoned meanwhile.
-            if !backlog.as_mut().is_some_and(|backlog| backlog.filling.append(self.copies, number)) {
+            if !backlog.as_mut().is_some_and(|backlog| backlog.filling.buffer.append(self.copies, number)) {
                 lost += 1;
                 frame.lose(DropReason::ReceiverSlow);
             }

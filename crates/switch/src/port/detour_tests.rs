@@ -7,11 +7,13 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use ringway_testing::PATIENCE;
+use ringway_testing::memory::is_resident;
 
+use super::detour::FrameBuffer;
 use crate::testing::{Lan, Plan, begin_detour, frame, mac, number};
 use crate::{
-    DetourEnd, DetourRoom, DropReason, Mac, Moderation, Port, Tap, TappedFrame, Time, Watch, Workspace, empty, pass,
-    prepare_detours,
+    DetourEnd, DetourRoom, DropReason, Mac, Moderation, Port, Tap, TappedFrame, Time, Watch, Workspace, empty,
+    handle_event, pass, prepare_detours,
 };
 
 #[derive(Default)]
@@ -80,6 +82,53 @@ fn nobody_waits_for_the_output_of_a_port_that_has_a_detour() {
     assert_eq!(lan.received(1).len(), 1 + sent.len(), "as before");
     assert_eq!(lan.counters(1).drops().count(), 0);
     assert_eq!(lan.counters(1).out_frames, 2 * sent.len() as u64 + 2);
+}
+
+/// The kernel may keep the thread that has it. Who empties the detour leaves the frames there.
+#[test]
+fn a_ports_own_thread_does_not_wait_for_its_output() {
+    let (mut lan, port, _) = detoured(Plan::new(2));
+    lan.send(0, &[frame(mac(1), mac(0), 60, 7)]);
+    let (say, hear) = channel();
+    let output = port.output();
+    std::thread::scope(|scope| {
+        lan.offers[1].news = true;
+        let (input, work) = (&mut lan.offers[1], &mut lan.work);
+        let member = lan.switch.member(1).expect("a port");
+        scope.spawn(move || {
+            work.calls.serve_detours();
+            assert!(!handle_event(member, input, work, &Time::at_second(1)));
+            say.send(empty(member, work, &Time::at_second(1)).frames)
+        });
+        let emptied = hear.recv_timeout(PATIENCE);
+        drop(output);
+        assert_eq!(emptied, Ok(0));
+    });
+    assert_eq!(ends(&port), DetourEnd::Filled);
+    assert_eq!(empty_it(&lan, &mut Workspace::new(4)), 1);
+}
+
+#[test]
+fn a_detour_is_handed_over_with_its_frames() {
+    let (mut lan, port, woken) = detoured(Plan::new(2));
+    let next = Arc::new(Woken::default());
+    assert!(port.may_sleep());
+    lan.send(0, &[frame(mac(1), mac(0), 60, 7)]);
+    assert!(!port.hand_over_detour(Waker::from(Arc::clone(&next)), || false));
+    assert!(port.hand_over_detour(Waker::from(Arc::clone(&next)), || true));
+    assert_eq!(empty_it(&lan, &mut Workspace::new(4)), 1);
+    assert!(port.may_sleep());
+    lan.send(0, &[frame(mac(1), mac(0), 60, 7)]);
+    assert_eq!([&woken, &next].map(|woken| woken.0.load(Ordering::Relaxed)), [1, 1]);
+    port.abandon_detour();
+    assert!(!port.hand_over_detour(Waker::noop().clone(), || unreachable!("there is none")));
+}
+
+/// The first access to a page may have to wait, as mapping memory may.
+#[test]
+fn memory_for_detours_is_there_before_it_is_used() {
+    let buffer = FrameBuffer::new().expect("memory");
+    assert!(is_resident(buffer.place(1).expect("room").as_ptr(), FrameBuffer::BYTES));
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub trait Output: Send {
     }
 
     /// Counts frames that were lost after they had counted as delivered. Called by the port's own poller at an event of
-    /// its input.
+    /// its input, unless another thread delivers: `deliver` counts them, too.
     fn count_late(&mut self, counters: &Counters) {
         let _ = counters;
     }
