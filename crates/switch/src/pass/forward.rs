@@ -44,7 +44,7 @@ pub(super) fn forward(
     // kinds apart.
     let may_wait = collected.may_wait && (waiting.is_some() || batch.len() as u64 == collected.frames);
     let truncate = |batch: &mut Batch<'_>, len: usize| {
-        switch.forward().leave_behind(batch, len, from, switch, now.seconds);
+        switch.forward().leave_behind(batch, len, from, switch);
         batch.truncate(len);
     };
     let mut work = batch.work();
