@@ -1,8 +1,8 @@
 //! Verdicts of a forwarding program on frames that wait in their sender's ring: the program judges each frame once.
 //!
 //! A frame that waits is collected again with each look, and may be another one by then: the client can write to its ring. So a verdict is
-//! found by a hash of all that the program saw, whose keys no client knows, near its place in the order of the ring. What a look did not find
-//! is forgotten: frames that wait behind a batch that is bounded smaller are judged again.
+//! found by a hash of all that the program saw, whose keys no client knows, near its place in the order of the ring. What a look could have
+//! found and did not is forgotten. Frames behind others that were dropped unread may be judged again.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
@@ -27,6 +27,8 @@ pub(crate) struct Kept {
     before: Vec<(u64, u32)>,
     /// Those before this place were found, or passed over.
     place: usize,
+    /// The look's last frame was not found.
+    is_lost: bool,
     /// Of the frames that wait after this look.
     waiting: Vec<(u64, u32)>,
     hasher: RandomState,
@@ -43,6 +45,14 @@ impl Verdicts {
         Some(self.0.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// More frames wait behind those of a look than it could have.
+    #[cold]
+    pub(crate) fn keep_rest(&self) {
+        if let Some(mut kept) = self.lock() {
+            kept.keep_rest();
+        }
+    }
+
     /// After a look that found no frames: none waits any more.
     pub(crate) fn forget(&self) {
         if let Some(mut kept) = self.lock() {
@@ -54,13 +64,13 @@ impl Verdicts {
 impl Kept {
     fn new() -> Kept {
         let list = || Vec::with_capacity(MAX_BATCH);
-        Kept { program: None, before: list(), place: 0, waiting: list(), hasher: RandomState::new() }
+        Kept { program: None, before: list(), place: 0, is_lost: false, waiting: list(), hasher: RandomState::new() }
     }
 
     /// Begins a look at the port's frames. `None`: it has none. Returns true if verdicts of this program are known.
     pub(crate) fn begin(&mut self, program: Option<&Arc<Known>>) -> bool {
         self.before.clear();
-        self.place = 0;
+        (self.place, self.is_lost) = (0, false);
         std::mem::swap(&mut self.before, &mut self.waiting);
         let is_its = |before: &Weak<Known>| {
             program.is_some_and(|program| std::ptr::addr_eq(before.as_ptr(), Arc::as_ptr(program)))
@@ -73,18 +83,27 @@ impl Kept {
 
     /// The verdict on the look's next frame, if there is one.
     pub(crate) fn take(&mut self, frame: &impl Hash) -> Option<u32> {
+        self.is_lost = true;
         let near = self.before.get(self.place..)?;
         if near.is_empty() {
             return None;
         }
         let hash = self.hasher.hash_one(frame);
         let at = near.iter().take(NEAR).position(|(of, _)| *of == hash)?;
-        self.place += at + 1;
-        Some(near[at].1)
+        let word = near[at].1;
+        (self.place, self.is_lost) = (self.place + at + 1, false);
+        Some(word)
     }
 
-    /// Keeps this program's verdicts on frames that wait, in the order of the ring, as far as there is room. Frames of a second call in the
-    /// same look are in front of those of the first: the batch was cut once more.
+    /// Keeps the verdicts on frames behind those of the look, which was bounded. Not if frames in front are others than before.
+    fn keep_rest(&mut self) {
+        if !self.is_lost && self.waiting.is_empty() {
+            self.waiting.extend_from_slice(&self.before[self.place..]);
+        }
+    }
+
+    /// Keeps this program's verdicts on frames that wait, in the order of the ring, as far as there is room. Those that are kept already
+    /// are behind: the batch was cut once more.
     pub(crate) fn keep<F: Hash>(&mut self, program: &Arc<Known>, frames: impl Iterator<Item = (F, u32)>) {
         let behind = self.waiting.len();
         let frames = frames.take(MAX_BATCH - behind);
@@ -132,5 +151,32 @@ mod tests {
         assert!(kept.begin(Some(&first)));
         assert_eq!([(); 5].map(|()| kept.take(&1)), [Some(6), Some(7), Some(8), Some(9), None]);
         assert!(!kept.begin(Some(&first)));
+    }
+
+    #[test]
+    fn a_bounded_look_keeps_what_it_could_not_find_and_no_other_does() {
+        let (mut kept, program) = (Kept::new(), program());
+        let begin = |kept: &mut Kept| {
+            kept.keep(&program, [(1, 1), (2, 2), (3, 3), (4, 4)].into_iter());
+            assert!(kept.begin(Some(&program)));
+            assert_eq!(kept.take(&1), Some(1));
+        };
+        let rest = |kept: &mut Kept| {
+            kept.begin(Some(&program));
+            [1, 2, 3, 4].map(|number| kept.take(&number).is_some())
+        };
+        begin(&mut kept);
+        assert_eq!(rest(&mut kept), [false; 4]);
+        // One of two that were found waits.
+        begin(&mut kept);
+        assert_eq!(kept.take(&2), Some(2));
+        kept.keep_rest();
+        kept.keep(&program, [(2, 2)].into_iter());
+        assert_eq!(rest(&mut kept), [false, true, true, true]);
+        // Another one came.
+        begin(&mut kept);
+        assert_eq!(kept.take(&9), None);
+        kept.keep_rest();
+        assert_eq!(rest(&mut kept), [false; 4]);
     }
 }
