@@ -5,9 +5,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
+use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Gso, Input,
-    Learning, Mac, MacTable, Member, Offload, Output, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
+    InputCapabilities, Judging, Learning, MAX_BATCH, Mac, MacTable, Member, Offload, OnFault, Output, Owner, Port,
+    PortFault, Program, ProgramFailed, Programmed, Switch, Time, View, WakeOn, Workspace, pass,
 };
 
 struct Counting;
@@ -69,9 +71,15 @@ struct Endless {
     unfinished: bool,
     destinations: u32,
     number: u32,
+    /// True if frames can wait.
+    waits: bool,
 }
 
 impl Input for Endless {
+    fn capabilities(&self) -> InputCapabilities {
+        InputCapabilities { rewind: self.waits, ..InputCapabilities::default() }
+    }
+
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
         Ok(Discarded { frames: most as u64, bytes: 0 })
     }
@@ -153,7 +161,7 @@ fn a_workspace_allocates_nothing_after_its_first_pass() {
     let memory = Mapping::private(1 << 16).expect("memory");
     assert!(memory.whole().write(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xb5]));
     assert!(memory.view(12, HEADERS.len()).expect("inside").write(&HEADERS));
-    let mut input = Endless { memory, in_pieces: 0, unfinished: false, destinations: 1, number: 0 };
+    let mut input = Endless { memory, in_pieces: 0, unfinished: false, destinations: 1, number: 0, waits: false };
     let now = Time::at_second(1);
     let mut moved = 0;
     for limit in [1, 2, 64, 255, 256, 1024] {
@@ -172,4 +180,40 @@ fn a_workspace_allocates_nothing_after_its_first_pass() {
     }
     assert!(moved > 100_000, "{moved} frames moved");
     assert_eq!(from.port.counters().read().dropped(DropReason::BadOffload), 0);
+}
+
+/// Floods each frame.
+struct Flooding;
+
+impl Program for Flooding {
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        const WORDS: [[u8; 4]; MAX_BATCH] = [0x2_0000_u32.to_le_bytes(); MAX_BATCH];
+        batch.decide(&WORDS.as_flattened()[..4 * batch.len()], &[]).map_err(|_| ProgramFailed)
+    }
+}
+
+#[test]
+fn a_poller_allocates_nothing_for_frames_that_wait_after_a_program_has_judged_them() {
+    let member = |index: u16| {
+        Member::new(Owner::new(index, 0), Arc::new(Port::new(format!("p{index}"), Box::new(Count), Box::new(Count))))
+    };
+    let table = || Arc::new(MacTable::new(64, 64, [0; 2]));
+    let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
+    let forward = Programmed::new(Arc::new(Flooding), Arc::new(View::new([], 0, table(), domain)), OnFault::Drop);
+    let switch = Switch::new("lan0", (0..1000).map(member), table(), Box::new(forward), FloodPolicy::default());
+    let memory = Mapping::private(1 << 16).expect("memory");
+    assert!(memory.whole().write(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xb5]));
+    let mut input = Endless { memory, in_pieces: 0, unfinished: false, destinations: 999, number: 0, waits: true };
+    let (now, mut work) = (Time::at_second(1), Workspace::new(MAX_BATCH));
+    pass(&switch, switch.member(0).expect("a port"), &mut input, &mut work, &now);
+    let before = ALLOCATIONS.get();
+    for from in 1..4 {
+        for look in 0..8 {
+            // The same frames, or others.
+            input.number = look / 2;
+            let passed = pass(&switch, switch.member(from).expect("a port"), &mut input, &mut work, &now);
+            assert!(passed.is_exhausted, "frames wait");
+        }
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
 }

@@ -73,11 +73,16 @@ impl Batch<'_> {
         }
     }
 
-    /// All words that are known or noted, with the frame's index.
+    /// All words that are known or noted, with the frame's index, in the order of the frames.
     pub(crate) fn words(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         let noted = self.parts.settling.iter().flat_map(|settling| &settling.words).enumerate();
-        let known = self.known().iter().map(|(index, word)| (usize::from(*index), *word));
-        known.chain(noted.map(|(place, word)| (self.accepted(place), *word)))
+        let mut noted = noted.map(|(place, word)| (self.accepted(place), *word)).peekable();
+        let mut known = self.known().iter().map(|(index, word)| (usize::from(*index), *word)).peekable();
+        std::iter::from_fn(move || match (known.peek(), noted.peek()) {
+            (Some((first, _)), Some((second, _))) if second < first => noted.next(),
+            (Some(_), _) => known.next(),
+            (None, _) => noted.next(),
+        })
     }
 
     /// Sets one destination for all frames. To be called only if no frame was rejected.
@@ -135,17 +140,19 @@ impl Batch<'_> {
         }
     }
 
-    /// The clock, while the time of the program is measured.
+    /// The present moment in nanoseconds, while the time of the program is measured.
     #[inline]
-    pub(crate) fn program_clock(&self) -> Option<Measure> {
-        self.parts.settling.as_ref()?.clock
+    pub(crate) fn program_now(&self) -> Option<u64> {
+        Some(self.parts.settling.as_ref()?.clock?().nanoseconds)
     }
 
-    /// Adds to the time of the program.
-    #[cold]
-    pub(crate) fn add_program_time(&mut self, nanoseconds: u64) {
-        if let Some(settling) = &mut self.parts.settling {
-            settling.program_ns = settling.program_ns.saturating_add(nanoseconds);
+    /// Adds what passed since `began` to the time of the program.
+    #[inline]
+    pub(crate) fn add_program_time(&mut self, began: Option<u64>) {
+        if let (Some(began), Some(now)) = (began, self.program_now())
+            && let Some(settling) = &mut self.parts.settling
+        {
+            settling.program_ns = settling.program_ns.saturating_add(now.saturating_sub(began));
         }
     }
 

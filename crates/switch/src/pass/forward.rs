@@ -43,8 +43,11 @@ pub(super) fn forward(
     // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
     // kinds apart.
     let may_wait = collected.may_wait && (waiting.is_some() || batch.len() as u64 == collected.frames);
+    if switch.may_leave_behind() && (waiting.is_some() || collected.more || batch.room() == 0) {
+        from.port.verdicts().keep_rest();
+    }
     let truncate = |batch: &mut Batch<'_>, len: usize| {
-        switch.forward().leave_behind(batch, len, from, switch, now.seconds);
+        switch.forward().leave_behind(batch, len, from, switch);
         batch.truncate(len);
     };
     let mut work = batch.work();

@@ -46,6 +46,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     // Admit.
     let waiting = admit(context, &turn, &mut batch);
     if collected.frames == 0 {
+        if switch.may_leave_behind() {
+            from.port.verdicts().forget();
+        }
         turn.charge(&batch);
         work.end_batch(batch);
         input.release();

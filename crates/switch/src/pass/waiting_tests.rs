@@ -10,7 +10,7 @@ use crate::frame::{DropReason, Mac, Owner};
 use crate::policy::{Bound, Bucket, Checks, Domain, Egress, Excess, Guard, Limit, Policy, Rates, Rules};
 use crate::port::Watch;
 use crate::table::MacTable;
-use crate::testing::{Lan, Plan, frame, group, mac, number};
+use crate::testing::{Lan, Offer, Plan, frame, group, mac, number};
 use crate::time::Time;
 use crate::topology::Member;
 use crate::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort, pass};
@@ -18,6 +18,10 @@ use crate::{Judging, OnFault, Program, ProgramFailed, Programmed, View, ViewPort
 const SECOND: u64 = 1_000_000_000;
 /// The clock between two looks at ports that are due.
 const STEP: u64 = 500_000;
+/// The same, for clients that are looked at seldom.
+const LONG_STEP: u64 = 10 * SECOND;
+/// Steps after which frames wait for ever.
+const MANY: u32 = 200_000;
 /// Senders, receivers, and the mirror of port 1.
 const SENDERS: [u16; 2] = [0, 3];
 const RECEIVERS: [u16; 2] = [1, 2];
@@ -87,6 +91,7 @@ struct Scene {
     has_program: bool,
     batch: usize,
     frames: Vec<Frame>,
+    step: u64,
 }
 
 fn limits() -> impl Strategy<Value = Option<Limits>> {
@@ -106,19 +111,31 @@ fn scenes() -> impl Strategy<Value = Scene> {
         frames.sort_by_key(|frame| frame.at);
         frames
     });
-    (limits(), limits(), any::<bool>(), 8..256_usize, frames)
-        .prop_map(|(ingress, egress, has_program, batch, frames)| Scene { ingress, egress, has_program, batch, frames })
+    (limits(), limits(), any::<bool>(), 8..256_usize, frames, steps()).prop_map(
+        |(ingress, egress, has_program, batch, frames, step)| Scene {
+            ingress,
+            egress,
+            has_program,
+            batch,
+            frames,
+            step,
+        },
+    )
 }
 
-struct Made {
+fn steps() -> impl Strategy<Value = u64> {
+    prop_oneof![3 => Just(STEP), 1 => Just(LONG_STEP)]
+}
+
+struct Made<P> {
     lan: Lan,
     ingress: Option<Arc<Limit>>,
     egress: Option<Arc<Egress>>,
-    program: Option<Arc<Counting>>,
+    program: Option<Arc<P>>,
 }
 
 impl Scene {
-    fn make(&self) -> Made {
+    fn make<P: Program + Default + 'static>(&self) -> Made<P> {
         let ingress = self.ingress.map(|limits| Arc::new(limits.limit()));
         let egress = self.egress.map(|limits| Arc::new(Egress::new(limits.limit())));
         let (of_sender, of_receiver) = (ingress.clone(), egress.clone());
@@ -132,7 +149,7 @@ impl Scene {
             Member { policy: policy.in_use(), ..member }
         };
         let plan = Plan { change: Box::new(give), bytes: 8 << 20, batch: self.batch, ..Plan::new(5) };
-        let program = self.has_program.then(Arc::<Counting>::default);
+        let program = self.has_program.then(Arc::<P>::default);
         let mut lan = match &program {
             None => plan.map(),
             Some(program) => plan.build(|members| {
@@ -154,10 +171,10 @@ impl Scene {
         Made { lan, ingress, egress, program }
     }
 
-    fn run(&self) -> Made {
+    fn run(&self) -> Made<Counting> {
         let mut made = self.make();
         let lan = &mut made.lan;
-        let (mut next, mut until, mut now) = (0, [0; 2], SECOND);
+        let (mut next, mut until, mut now, mut steps) = (0, [0; 2], SECOND, 0);
         while next < self.frames.len() || SENDERS.iter().any(|port| !lan.offers[usize::from(*port)].is_empty()) {
             while let Some(one) = self.frames.get(next).filter(|frame| SECOND + frame.at * 1_000_000 <= now) {
                 let port = SENDERS[one.from];
@@ -174,8 +191,8 @@ impl Scene {
                     *until = passed.until.unwrap_or(0);
                 }
             }
-            now += STEP;
-            assert!(now < 100 * SECOND, "frames wait for ever");
+            (now, steps) = (now + self.step, steps + 1);
+            assert!(steps < MANY, "frames wait for ever");
         }
         made
     }
@@ -242,11 +259,96 @@ proptest! {
     }
 }
 
+/// Admits every frame to port 1 but each third one, alike or not, and counts how many it judged.
+#[derive(Default)]
+struct EachThird(Mutex<u32>);
+
+impl EachThird {
+    fn admits(judged: u32) -> bool {
+        judged % 3 != 1
+    }
+}
+
+impl Program for EachThird {
+    fn judge(&self, batch: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+        let (mut words, mut judged) = (Vec::new(), self.0.lock().unwrap());
+        batch.each(0, batch.len(), |_| {
+            let word = if Self::admits(*judged) { 0x1_0001_u32 } else { 0x4_0000 };
+            words.extend(word.to_le_bytes());
+            *judged += 1;
+        });
+        batch.decide(&words, &[]).map_err(|_| ProgramFailed)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: ringway_testing::whole(100, 1_000), ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_of_equal_frames_has_its_own_verdict(
+        (ingress, egress, batch, step) in (limits(), limits(), 8..256_usize, steps()),
+        frames in prop::collection::vec((0..3_u32, 1..40_usize, any::<bool>()), 1..30),
+    ) {
+        // None is lost at a limit.
+        let waits = |limits: Option<Limits>| limits.map(|limits| Limits { excess: Excess::Wait, ..limits });
+        let scene = Scene { ingress: waits(ingress), egress: waits(egress), has_program: true, batch, frames: vec![], step };
+        let Made { mut lan, program, .. } = scene.make::<EachThird>();
+        // Those of another sender's address never reach the program.
+        let sent: Vec<(u32, bool)> = frames.iter().flat_map(|&(kind, count, is_spoofed)| vec![(kind, is_spoofed && count < 4); count]).collect();
+        for (kind, is_spoofed) in &sent {
+            let from = mac(if *is_spoofed { 9 } else { 0 });
+            lan.offers[0].put(&frame(mac(1), from, 60 + 500 * *kind as usize, *kind), &[]);
+        }
+        let (mut now, mut steps) = (SECOND, 0);
+        while !lan.offers[0].is_empty() {
+            pass_at(&mut lan, now);
+            (now, steps) = (now + step, steps + 1);
+            prop_assert!(steps < MANY, "frames wait for ever");
+        }
+        let accepted: Vec<u32> = sent.iter().filter(|(_, is_spoofed)| !is_spoofed).map(|(kind, _)| *kind).collect();
+        prop_assert_eq!(*program.expect("a program").0.lock().unwrap(), accepted.len() as u32);
+        let came: Vec<u32> = lan.received(1).iter().map(|frame| number(frame)).collect();
+        let admitted = accepted.into_iter().zip(0..).filter(|(_, place)| EachThird::admits(*place));
+        prop_assert_eq!(came, admitted.map(|(kind, _)| kind).collect::<Vec<u32>>());
+    }
+}
+
+fn pass_at(lan: &mut Lan, now: u64) {
+    let time = Time { nanoseconds: now, ..Time::at_second((now / SECOND) as u32) };
+    let source = lan.switch.member(0).expect("a port");
+    pass(&lan.switch, source, &mut lan.offers[0], &mut lan.work, &time);
+}
+
+#[test]
+fn a_verdict_is_forgotten_when_its_frame_no_longer_waits() {
+    let limits = Limits { excess: Excess::Wait, rate: 8_000_000, burst: 16_000 };
+    let scene = Scene { ingress: None, egress: Some(limits), has_program: true, batch: 64, frames: vec![], step: STEP };
+    // Nothing instead, something instead, less.
+    for instead in [&[][..], &[7, 8], &[1]] {
+        let Made { mut lan, program, .. } = scene.make::<Counting>();
+        let program = program.expect("a program");
+        let mut now = SECOND;
+        let mut show = |lan: &mut Lan, numbers: &[u32]| {
+            lan.offers[0] = Offer::new(1 << 20);
+            numbers.iter().for_each(|number| lan.offers[0].put(&frame(mac(1), mac(0), 4_000, *number), &[]));
+            pass_at(lan, now);
+            now += STEP;
+        };
+        // Each takes the burst.
+        show(&mut lan, &[0, 1, 2]);
+        assert_eq!(lan.received(1).len(), 1);
+        show(&mut lan, instead);
+        show(&mut lan, &[2]);
+        let seen = program.seen.lock().unwrap();
+        assert_eq!((seen[&1], seen[&2]), (1, 2), "{instead:?}");
+    }
+}
+
 #[test]
 fn a_frame_that_changes_while_it_waits_is_judged_anew() {
     let limits = Limits { excess: Excess::Wait, rate: 8_000_000, burst: 16_000 };
-    let scene = Scene { ingress: None, egress: Some(limits), has_program: true, batch: 64, frames: vec![] };
-    let Made { mut lan, program, .. } = scene.make();
+    let scene = Scene { ingress: None, egress: Some(limits), has_program: true, batch: 64, frames: vec![], step: STEP };
+    let Made { mut lan, program, .. } = scene.make::<Counting>();
     let program = program.expect("a program");
     // Each takes the burst.
     for number in 0..3 {

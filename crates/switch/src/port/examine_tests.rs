@@ -166,6 +166,37 @@ fn the_time_of_a_program_is_measured_in_examined_passes_only() {
 }
 
 #[test]
+fn checksums_that_are_finished_for_a_program_count_as_its_time() {
+    /// A clock that goes on with each look.
+    fn ticking() -> Moment {
+        spend(1);
+        moment()
+    }
+    struct Idle;
+    impl Program for Idle {
+        fn judge(&self, _: &mut Judging<'_, '_>) -> Result<(), ProgramFailed> {
+            Err(ProgramFailed)
+        }
+    }
+    let domain = Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: false };
+    let view = Arc::new(View::new([], 2, Arc::new(MacTable::new(64, 64, [0; 2])), domain));
+    let mut lan = Plan::new(2).build(|_| Box::new(Programmed::new(Arc::new(Idle), view, OnFault::Learning)));
+    lan.send(0, &[frame(mac(1), mac(0), 60, 0)]);
+    let area = Mapping::private(Examined::AREA).expect("memory");
+    let offload =
+        |csum_start| crate::Offload { needs_csum: true, csum_start, csum_offset: 16, ..crate::Offload::default() };
+    // One whose field the program reads.
+    let took = [None, Some(offload(84))].map(|offload| {
+        lan.offers[0].put_offloaded(&frame(mac(1), mac(0), 600, 0), &[], offload);
+        let mut input = Examined::new(&mut lan.offers[0], &area, ticking);
+        let member = lan.switch.member(0).expect("a port");
+        assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1)).frames, 1);
+        lan.work.take_source_time(0).nanoseconds
+    });
+    assert_eq!(took, [1, 2]);
+}
+
+#[test]
 fn what_a_client_does_to_its_memory_meanwhile_does_not_reach_who_is_delivered_to() {
     /// Changes all of the client's memory when the batch is complete.
     struct Changing<'a, 'b>(Examined<'a>, &'b Mapping);

@@ -20,7 +20,7 @@ pub trait Forward: Send + Sync {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
 
     /// The frames of the batch from place `len` on stay in their sender's ring: they come again.
-    fn leave_behind(&self, _batch: &Batch<'_>, _len: usize, _from: &Member, _switch: &Switch, _now: u32) {}
+    fn leave_behind(&self, _batch: &Batch<'_>, _len: usize, _from: &Member, _switch: &Switch) {}
 
     /// Returns true if a frame's destination follows from its addresses and its VLAN alone, so that frames behind one that its receiver's
     /// limit refused may be dropped unread (`pass/exhausted.rs`).
@@ -116,6 +116,9 @@ impl Switch {
         let flooded: Box<[u16]> = places.iter().flatten().map(|member| member.owner.index()).collect();
         let holds = places.iter().flatten().any(|member| member.waiting_egress().is_some());
         let is_large = flooded.len() > FEW;
+        if forward.is_entered() && (holds | is_large) {
+            places.iter().flatten().for_each(|member| member.port.verdicts().prepare());
+        }
         let (watches, narrows_floods, is_entered) = (Box::default(), forward.narrows_floods(), forward.is_entered());
         Switch {
             name: name.into(),

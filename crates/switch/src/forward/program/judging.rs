@@ -12,7 +12,6 @@ use crate::batch::{Batch, Destination, Frame, PortSet};
 use crate::forward::addresses::{admit, within};
 use crate::frame::{Accepts, Class, DropReason, Gso, Mac, Owner};
 use crate::port::{Kept, Known};
-use crate::time::Measure;
 use crate::topology::{Member, Switch};
 
 /// Bytes of a verdict.
@@ -52,7 +51,7 @@ impl<'b> Seen<'b> {
     }
 
     /// All that the program sees, to be hashed.
-    pub(super) fn all(&self) -> impl Hash {
+    pub(super) fn all(self) -> impl Hash + use<'b> {
         (&self.head[..self.len.min(self.head.len())], self.len, self.vlan, self.offload, self.segment)
     }
 
@@ -134,21 +133,21 @@ impl<'j, 'm> Judging<'j, 'm> {
         }
     }
 
-    /// Leaves out the frames that the program has judged before, which waited since.
+    /// Leaves out the frames that the program has judged before, which waited since. Called once for each batch, also for one without frames.
     #[inline]
     pub(super) fn recall(&mut self, program: &Arc<Known>) {
-        if self.keeps {
-            let mut kept = self.from.port.verdicts().lock();
-            if kept.follow(program) {
-                self.take_out(&mut kept);
-            }
+        if self.keeps
+            && let Some(mut kept) = self.from.port.verdicts().lock()
+            && kept.begin(Some(program))
+        {
+            self.take_out(&mut kept);
         }
     }
 
     #[cold]
     fn take_out(&mut self, kept: &mut Kept) {
-        let (now, has_vlans) = (self.now, self.switch.has_vlans());
-        self.count = self.batch.recall(|batch, index| kept.take(&seen(batch, index, has_vlans).all(), now));
+        let has_vlans = self.switch.has_vlans();
+        self.count = self.batch.recall(|batch, index| kept.take(&seen(batch, index, has_vlans).all()));
         self.has_gaps = self.count < self.batch.len();
     }
 
@@ -371,29 +370,17 @@ impl<'j, 'm> Judging<'j, 'm> {
         Ok(())
     }
 
-    /// The clock, while passes are examined and the time of programs is measured.
-    #[inline]
-    fn clock(&self) -> Option<Measure> {
-        self.batch.program_clock()
-    }
-
     /// The program begins now. To be called when the program need not wait for anything any more: what it waited for is not the time of the
     /// port whose frames it judges.
     #[inline]
     pub fn begin(&mut self) {
-        if let Some(measure) = self.clock() {
-            self.began = Some(measure().nanoseconds);
-        }
+        self.began = self.batch.program_now();
     }
 
     /// Notes the time that the program took since it began, while passes are examined.
     #[inline]
     pub(super) fn note_time(&mut self) {
-        if let Some(measure) = self.clock()
-            && let Some(began) = self.began
-        {
-            self.batch.add_program_time(measure().nanoseconds.saturating_sub(began));
-        }
+        self.batch.add_program_time(self.began);
     }
 
     #[inline]

@@ -84,16 +84,19 @@ impl Programmed {
 }
 
 /// Writes checksums that are still to be written where the program would read something else, in a tunnel perhaps: what is judged is what
-/// is delivered. The checksum field of the outermost transport header is known to be one.
+/// is delivered. The checksum field of the outermost transport header is known to be one. Counts as the program's time: frames that wait are
+/// read again with each look.
 #[inline]
 fn finish_changes(batch: &mut Batch<'_>) {
     if batch.has_offloads() {
+        let began = batch.program_now();
         for index in 0..batch.len() {
             let changes = batch.frame(index).offload().is_some_and(|offload| changes(batch.head(index), offload));
             if changes && !batch.is_rejected(index) && !batch.finish_checksum(index) {
                 batch.reject(index, DropReason::BadOffload);
             }
         }
+        batch.add_program_time(began);
     }
 }
 
@@ -106,10 +109,11 @@ impl Forward for Programmed {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         finish_changes(batch);
         let mut judging = Judging::new(batch, from, switch, &self.view, now);
-        if judging.is_empty() {
+        let is_empty = judging.is_empty();
+        judging.recall(&self.known);
+        if is_empty {
             return;
         }
-        judging.recall(&self.known);
         if self.judge(&mut judging).is_ok() {
             judging.end(|batch| Learning.forward(batch, from, switch, now));
             return;
@@ -122,10 +126,11 @@ impl Forward for Programmed {
         }
     }
 
-    fn leave_behind(&self, batch: &Batch<'_>, len: usize, from: &Member, switch: &Switch, now: u32) {
-        let mut kept = from.port.verdicts().lock();
-        for (index, word) in batch.words().filter(|(index, _)| (len..batch.len()).contains(index)) {
-            kept.keep(&self.known, &seen(batch, index, switch.has_vlans()).all(), word, now);
+    fn leave_behind(&self, batch: &Batch<'_>, len: usize, from: &Member, switch: &Switch) {
+        if let Some(mut kept) = from.port.verdicts().lock() {
+            let waiting = batch.words().filter(|(index, _)| (len..batch.len()).contains(index));
+            let seen = |index| seen(batch, index, switch.has_vlans());
+            kept.keep(&self.known, waiting.map(|(index, word)| (seen(index).all(), word)));
         }
     }
 
