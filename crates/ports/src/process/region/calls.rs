@@ -307,7 +307,7 @@ mod tests {
             doorbell.expect("a doorbell")
         };
         let wish = doorbell();
-        let wishes = move || drop(wish[doorbell::RX_CLIENT + doorbell::WISH].fetch_add(1, Ordering::SeqCst));
+        let wishes = move || _ = wish[doorbell::RX_CLIENT + doorbell::WISH].fetch_add(1, Ordering::SeqCst);
         (RegionBell::new(vec![doorbell()], Arc::clone(calls)), wishes)
     }
 
