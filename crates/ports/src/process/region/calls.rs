@@ -316,7 +316,7 @@ mod tests {
         let calls = Arc::new(Calls::default());
         let eventfds: Vec<_> = (0..5).map(|_| calls.add(&(0..1), &(0..1)).expect("a place").1).collect();
         let (bell, wishes) = bell(&calls);
-        let counts = || -> Vec<u64> { eventfds.iter().map(|eventfd| take_count(eventfd)).collect() };
+        let counts = || -> Vec<u64> { eventfds.iter().map(take_count).collect() };
         let hold = || calls.account.charge(ringway_engine::nanoseconds() + 3_600_000_000_000, Duration::from_secs(1));
         let release = || {
             calls.account.begin_client();
@@ -343,7 +343,7 @@ mod tests {
             let left = calls.call(0b111, first, || made.replace(made.get() + 1) < 2);
             let last = (first + 2) % 3;
             assert!(matches!(left, Ok(left) if left == 1 << last), "{first}");
-            let counts: Vec<u64> = eventfds.iter().map(|eventfd| take_count(eventfd)).collect();
+            let counts: Vec<u64> = eventfds.iter().map(take_count).collect();
             assert_eq!(counts, [0, 1, 2].map(|place| u64::from(place != last)));
         }
     }
