@@ -223,6 +223,10 @@ mod with {
             self.inner.held_until()
         }
 
+        fn forget_calls(&self) {
+            self.inner.forget_calls();
+        }
+
         fn is_blocked(&self) -> bool {
             self.inner.is_blocked()
         }

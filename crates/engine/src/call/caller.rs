@@ -7,8 +7,8 @@
 //! is the cause.
 //!
 //! Waiters that the kernel removes when it wakes them (poll by AIO or io_uring) make the first call slow and not the second, as does a
-//! processor that is taken away. Nothing tells these two apart, so nobody loses a port for them. What all slow calls of a thread cost, whoever
-//! was the cause, is bounded instead ([`Excess`]).
+//! processor that is taken away. Nothing tells these two apart, so nobody loses a port for them. What the slow calls to a client cost, whoever
+//! was the cause, is bounded instead ([`CallAccount`]).
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -19,13 +19,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::account::CallAccount;
 use super::aio::AioSignaler;
-use super::excess::Excess;
+use super::nanoseconds_of;
 use super::timed_write::TimedWriter;
 use crate::clock;
 
 /// Processor time that a call may take: enough for some thousand waiters.
 const MOST_TIME: Duration = Duration::from_micros(200);
-/// Processor time of a call that wakes a few threads on other processors. What is beyond it is excess.
+/// Processor time of a call that wakes a few threads on other processors. What is beyond it is excess ([`CallAccount`]).
 const HARMLESS: Duration = Duration::from_micros(20);
 /// Ticks of [`ticks`] from which on a call is suspicious: 13 to 65 us.
 const SUSPICIOUS: u64 = 1 << 16;
@@ -33,8 +33,8 @@ const SUSPICIOUS: u64 = 1 << 16;
 const TIMES: u32 = 16;
 /// ...and this much, which is the time of some hundred waiters.
 const MOST_AGAIN: Duration = Duration::from_micros(20);
-/// Measured calls that are slow, and slow again, after which the client counts as the cause. A call that is slow and not slow again ends
-/// the count.
+/// Measured calls that are slow, and slow again, from which on the client counts as the cause. A call that is slow and not slow again ends
+/// the row, as does a while without a slow one.
 const SLOW_CALLS: u8 = 3;
 
 /// The result of a call.
@@ -69,8 +69,6 @@ pub(super) struct Caller {
     own: Option<OwnedFd>,
     /// Nanoseconds of calls that were slow because of their clients.
     pub(super) slow_nanoseconds: u64,
-    /// What the measured calls of this thread cost.
-    excess: Excess,
 }
 
 thread_local! {
@@ -99,7 +97,7 @@ pub(crate) fn slow_nanoseconds() -> u64 {
 
 impl Caller {
     pub(super) const fn new(mechanism: Mechanism, processor_time: fn() -> Duration) -> Caller {
-        Caller { made: 0, mechanism, processor_time, own: None, slow_nanoseconds: 0, excess: Excess::NONE }
+        Caller { made: 0, mechanism, processor_time, own: None, slow_nanoseconds: 0 }
     }
 
     #[cold]
@@ -132,33 +130,27 @@ impl Caller {
 
     #[cold]
     pub(super) fn measured(&mut self, eventfd: BorrowedFd<'_>, account: &CallAccount, now: u64) -> Called {
-        let (called, took) = self.timed(eventfd);
-        let Some(mut excess) = took.checked_sub(HARMLESS).filter(|excess| !excess.is_zero()) else {
+        let (called, mut took) = self.timed(eventfd);
+        if took <= HARMLESS {
             account.note_harmless(now);
             return called;
-        };
+        }
         account.measure_from(now);
-        let mut slow_calls = 0;
+        let (mut excess, mut slow_calls) = (took - HARMLESS, 0);
         if took >= MOST_TIME {
             let is_slow = called != Called::Done || {
                 let (is_slow, again) = self.is_slow_again(eventfd);
+                took += again;
                 excess += again.saturating_sub(HARMLESS);
                 is_slow
             };
             if is_slow {
                 self.slow_nanoseconds = self.slow_nanoseconds.saturating_add(nanoseconds_of(took));
             }
-            slow_calls = account.note_slow(is_slow);
+            slow_calls = account.note_slow(now, is_slow);
         }
-        let hold = self.excess.note(now, nanoseconds_of(excess));
-        if hold > 0 {
-            account.hold_until(now.saturating_add(nanoseconds_of(took)).saturating_add(hold));
-        }
-        if slow_calls >= SLOW_CALLS {
-            account.begin_client();
-            return Called::Blocked;
-        }
-        called
+        account.charge(now.saturating_add(nanoseconds_of(took)), excess);
+        if slow_calls >= SLOW_CALLS { Called::Blocked } else { called }
     }
 
     /// Calls once more. Returns true if that is slow, too, beside a call that no client has to do with, and the time that it took.
@@ -195,10 +187,6 @@ impl Caller {
             None => Called::Failed,
         }
     }
-}
-
-fn nanoseconds_of(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn eventfd_without_waiters() -> Option<OwnedFd> {

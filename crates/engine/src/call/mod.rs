@@ -8,13 +8,12 @@
 //!
 //! Adding to the counter wakes every waiter of the eventfd before it returns, and a client may register very many (epoll). A
 //! client whose calls cost too much processor time is reported like one that makes a call wait: the port ends with `call_blocked`. Where
-//! that is not certain, it is called less often ([`excess`]).
+//! that is not certain, it is called less often ([`account`]).
 //! `docs/decisions/calls.md` has the measurements.
 
 mod account;
 mod aio;
 mod caller;
-mod excess;
 mod interrupt;
 #[cfg(test)]
 mod tests;
@@ -24,3 +23,7 @@ pub use account::CallAccount;
 pub use caller::{Called, call, prepare};
 pub(crate) use caller::{made, slow_nanoseconds};
 pub use interrupt::interrupt;
+
+fn nanoseconds_of(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

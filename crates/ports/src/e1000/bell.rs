@@ -27,6 +27,10 @@ impl Bell for E1000Bell {
         true
     }
 
+    fn forget_calls(&self) {
+        self.device.forget_calls();
+    }
+
     fn call_interval(&self) -> Option<Duration> {
         Some(self.device.interval())
     }

@@ -301,6 +301,11 @@ impl Device {
         }
     }
 
+    /// Nobody makes the scheduled call: the next ring schedules another.
+    pub(super) fn forget_calls(&self) {
+        self.interrupting.lock().scheduled = None;
+    }
+
     /// Signals these interrupts. The caller reports the time after it, so that two interrupts are never closer than the interval.
     #[cold]
     fn trigger(&self, vectors: u8) {

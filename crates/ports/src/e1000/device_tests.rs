@@ -197,6 +197,23 @@ fn a_held_interrupt_that_no_frame_brought_gets_into_a_poller_s_list_once() {
 }
 
 #[test]
+fn a_held_interrupt_gets_into_another_list_when_calls_are_forgotten() {
+    let nic = Nic::new(Model::E1000);
+    let bell = E1000Bell { device: Arc::clone(&nic.device) };
+    bell.moderate(Moderation::Fixed { interval: Duration::from_secs(3600), above: None });
+    nic.write(IMS, LSC);
+    nic.write(ICS, LSC);
+    nic.read(ICR);
+    nic.write(ICS, LSC);
+    let later = bell.ring(CallReason::Room);
+    assert!(matches!(later, CallResult::Later { called: false, .. }));
+    // The poller that has it in its list was relieved.
+    bell.forget_calls();
+    assert_eq!(bell.ring(CallReason::Room), later);
+    assert_eq!(bell.ring(CallReason::Frames), CallResult::Unwanted);
+}
+
+#[test]
 fn no_interrupt_of_the_pin_comes_after_the_guest_has_cleared_its_cause() {
     let nic = Nic::new(Model::E1000);
     nic.write(IMS, TXDW);

@@ -17,7 +17,7 @@ impl Bell for VhostBell {
         if self.device.calls_blocked() {
             return CallResult::Unwanted;
         }
-        let (mut called, mut broken) = (false, None);
+        let (mut called, mut held, mut broken) = (false, false, None);
         match reason {
             CallReason::Frames => {
                 let Some(mut side) = self.device.output.try_lock() else { return CallResult::Busy };
@@ -37,7 +37,13 @@ impl Bell for VhostBell {
             CallReason::Room => {
                 let Some(mut side) = self.device.input.try_lock() else { return CallResult::Busy };
                 for (number, queue) in side.queues.iter_mut().enumerate() {
-                    match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
+                    let Some(queue) = queue else { continue };
+                    if queue.owes_call && self.device.account().is_held() {
+                        held = true;
+                        continue;
+                    }
+                    queue.owes_call = false;
+                    match queue.call_if_wanted() {
                         Ok(made) => called |= made,
                         Err(what) => {
                             broken = Some(Fault { queue: 2 * number as u16 + 1, what });
@@ -55,7 +61,11 @@ impl Bell for VhostBell {
             self.device.block_calls();
             self.device.report_broken();
         }
-        if called { CallResult::Called } else { CallResult::Unwanted }
+        match (called, held) {
+            (called, true) => CallResult::Held { called },
+            (true, false) => CallResult::Called,
+            (false, false) => CallResult::Unwanted,
+        }
     }
 
     fn held_until(&self) -> u64 {

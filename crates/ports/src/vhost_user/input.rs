@@ -20,13 +20,15 @@ pub(super) struct VhostInput {
     side: Arc<Mutex<InputState>>,
     /// The lock, held from a collect to its release. The session waits meanwhile.
     held: Option<ArcMutexGuard<RawMutex, InputState>>,
+    /// A queue owes its guest a call since the last event.
+    owes_call: bool,
     announcement: Mapping,
 }
 
 impl VhostInput {
     pub(super) fn new(device: Arc<Device>) -> std::io::Result<VhostInput> {
         let side = Arc::clone(&device.input);
-        Ok(VhostInput { device, side, held: None, announcement: Mapping::private(RARP_BYTES)? })
+        Ok(VhostInput { device, side, held: None, owes_call: false, announcement: Mapping::private(RARP_BYTES)? })
     }
 }
 
@@ -114,6 +116,7 @@ impl Input for VhostInput {
                 fault.get_or_insert(Fault { queue: 2 * number as u16 + 1, what });
                 self.device.report_broken();
             }
+            self.owes_call |= queue.owes_call;
         }
     }
 
@@ -121,6 +124,11 @@ impl Input for VhostInput {
     fn pending(&mut self) -> bool {
         let Some(mut side) = self.side.try_lock() else { return false };
         side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending())
+    }
+
+    /// A call that is owed comes pending in the poller's list.
+    fn take_event(&mut self) -> bool {
+        std::mem::take(&mut self.owes_call)
     }
 
     fn arm(&mut self, wake_on: WakeOn) -> Armed {

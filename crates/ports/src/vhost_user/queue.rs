@@ -100,7 +100,7 @@ impl TransmitQueue {
         if discards {
             // A discarded frame reaches no output, so nothing would later ask whether the driver wants a call.
             fence(Ordering::SeqCst);
-            // Otherwise a later release calls, or the end of discarding.
+            // Otherwise the bell calls when it may, a later release, or the end of discarding.
             self.owes_call = self.account.is_held();
             if !self.owes_call {
                 self.call_if_wanted()?;

@@ -1,12 +1,19 @@
 //! Sessions: rings start, pause and stop as the specification says, and a refused request changes nothing.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
+use ringway_engine::nanoseconds;
+use ringway_switch::{Bell, CallReason, CallResult};
+use ringway_testing::until;
+
+use super::bell::VhostBell;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
 use super::message::{Area, ConfigRange, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile};
 use super::reply::Reply;
 use super::session::protocol;
-use super::testing::{FRAME, Front, GUEST, MAC, MEMORY, RING, USER, address, file, memfd, new_eventfd, state};
+use super::testing::{FRAME, Front, GUEST, MAC, MEMORY, RING, USER, address, count, file, memfd, new_eventfd, state};
 use crate::virtqueue::{F_RING_PACKED, F_RING_RESET, F_VERSION_1};
 
 const TX: u16 = 1;
@@ -100,6 +107,29 @@ fn a_disabled_ring_is_emptied_and_nothing_passes() {
     front.guest.send(TX, 5, 6);
     assert_eq!(front.poll(), 1, "the ring stays enabled after a stop");
     assert_eq!(front.ends(Request::SetVringEnable(state(TX, 2))), "bad_enable");
+}
+
+#[test]
+fn a_guest_whose_frames_are_dropped_while_its_calls_are_held_is_called_afterwards() {
+    let mut front = Front::ready();
+    let call = new_eventfd();
+    front.start(TX);
+    front.does(Request::SetVringCall(file(TX, &call)));
+    front.does(Request::SetVringEnable(state(TX, 0)));
+    let (bell, device) = (VhostBell { device: Arc::clone(&front.device) }, Arc::clone(&front.device));
+    count(&call);
+    device.account().charge(nanoseconds() + 3_600_000_000_000, Duration::from_secs(1));
+    front.guest.send(TX, 0, 3);
+    assert_eq!((front.poll(), front.guest.used(TX)), (0, 3));
+    assert!(front.takes_event(), "the poller rings the bell");
+    assert!(!front.takes_event());
+    assert_eq!((bell.ring(CallReason::Room), count(&call)), (CallResult::Held { called: false }, 0));
+    device.account().begin_client();
+    until("calls are not held", || !device.account().is_held());
+    assert_eq!((bell.ring(CallReason::Room), count(&call)), (CallResult::Called, 1));
+    front.guest.send(TX, 3, 4);
+    assert_eq!((front.poll(), count(&call)), (0, 1));
+    assert!(!front.takes_event());
 }
 
 #[test]

@@ -248,6 +248,11 @@ impl Front {
         frames
     }
 
+    /// Returns true if a poller that finds no frames rings the bell all the same.
+    pub fn takes_event(&mut self) -> bool {
+        self.input.take_event()
+    }
+
     /// Collects the frames that the guest has sent, and dies without a release. Returns their number.
     pub fn poll_and_die(&mut self) -> usize {
         let mut batch = BatchStorage::new(256).into_batch();

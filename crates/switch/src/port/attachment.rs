@@ -224,6 +224,7 @@ impl Port {
     /// Forgets which calls are pending.
     pub(crate) fn forget_calls(&self) {
         [CallReason::Frames, CallReason::Room].into_iter().for_each(|reason| self.moderation.gate(reason).forget());
+        self.bell.forget_calls();
     }
 
     /// Returns true if a thread panicked while it held the output, and the port was not retired since.
@@ -251,7 +252,6 @@ impl Port {
         if self.is_retired.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.moderation.set(NEVER);
         for _ in 0..RETIRE_TRIES {
             let output = match self.output.try_lock() {
                 Ok(output) => output,
@@ -295,11 +295,11 @@ impl Port {
         })
     }
 
-    /// Rings the bell, unless the port's calls are moderated. Returns `None` if they are moderated. The caller passes
+    /// Rings the bell, unless the port's calls are moderated or end. Returns `None` otherwise. The caller passes
     /// the result to [`Port::ring`].
     #[inline(always)]
     pub(crate) fn ring_at_once(&self, reason: CallReason) -> Option<CallResult> {
-        (self.moderation.interval(reason) == 0).then(|| self.bell.ring(reason))
+        (self.moderation.interval(reason) == 0 && !self.is_retired()).then(|| self.bell.ring(reason))
     }
 
     /// Wakes the client if it wants a call, now or as soon as moderation allows. `asked` is the result of
@@ -309,6 +309,7 @@ impl Port {
         match asked {
             CallResult::Unwanted => CallOutcome::Done,
             CallResult::Called => self.called(reason, time),
+            CallResult::Held { called } => self.held(called, reason, time),
             CallResult::Later { due, called } => self.later(due, called.then_some((reason, time))),
             CallResult::Busy => match self.moderation.gate(reason).postpone() {
                 Some(last) => self.pending(reason, last, time.nanoseconds + RETRY_AFTER),
@@ -375,6 +376,13 @@ impl Port {
                     // The clock is read after the call, so that two calls are never closer than the interval.
                     CallResult::Called => Some((time.read)()),
                     CallResult::Busy => return self.pending(reason, gate.give_up(), time.nanoseconds + RETRY_AFTER),
+                    CallResult::Held { called } => {
+                        let pending = gate.leave(Some((time.read)()), interval);
+                        return match (self.held(called, reason, time), pending) {
+                            (CallOutcome::Done, Some(last)) => self.pending(reason, last, time.nanoseconds + 1),
+                            (rung, _) => rung,
+                        };
+                    }
                     // Only bells that moderate themselves return `CallResult::Later`, and the port does not moderate their
                     // calls.
                     CallResult::Later { due, called } => {
@@ -417,6 +425,22 @@ impl Port {
         CallOutcome::Done
     }
 
+    /// The client is called again when its calls are no longer held. Returns [`CallOutcome::Done`] if that is pending already.
+    #[cold]
+    fn held(&self, called: bool, reason: CallReason, time: &Time) -> CallOutcome {
+        if called {
+            let rung = self.called(reason, time);
+            if rung != CallOutcome::Done {
+                return rung;
+            }
+        }
+        self.moderation.hold_until(self.bell.held_until(), time.read);
+        match self.moderation.gate(reason).postpone() {
+            Some(last) => self.pending(reason, last, time.nanoseconds + 1),
+            None => CallOutcome::Done,
+        }
+    }
+
     /// Notes why the port must end. A later fault does not replace the first one.
     #[cold]
     pub fn fail(&self, fault: PortFault) {
@@ -440,9 +464,6 @@ impl Drop for Port {
         let _ = contain(|| drop(bell));
     }
 }
-
-/// Moderation that holds every call back.
-const NEVER: Moderation = Moderation::Fixed { interval: Duration::MAX, above: None };
 
 /// The output of a port that was retired after a panic: drops all frames. Keeps the broken output unused, to be dropped
 /// with the port.

@@ -14,6 +14,12 @@ pub enum CallResult {
     Called,
     /// The bell could not tell, because another thread holds a lock that it needs. The bell is rung again soon.
     Busy,
+    /// The client wants calls that are not made before the time of [`Bell::held_until`]. The bell is rung again then, even if there are no
+    /// further frames. Not for bells that moderate themselves.
+    Held {
+        /// True if the client was also called now.
+        called: bool,
+    },
     /// A call may be due at a later time. A poller calls [`Bell::ring_due`] then, even if there are no further frames.
     /// Only bells that moderate themselves ([`Bell::moderate`]) return this.
     Later {
@@ -103,6 +109,9 @@ pub trait Bell: Send + Sync {
     fn held_until(&self) -> u64 {
         0
     }
+
+    /// Nobody makes the calls that the bell named in [`CallResult::Later`] until now: the bell names them again when it is rung.
+    fn forget_calls(&self) {}
 
     /// Returns true if a call blocked for too long. The port ends then ([`super::PortFault::CallBlocked`]), and its
     /// client is not called again.

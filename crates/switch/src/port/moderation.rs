@@ -178,7 +178,7 @@ struct OfReason {
     interval: AtomicU64,
     gate: CallGate,
     meter: FrameRateMeter,
-    /// A poller that finds it locked leaves its call out: another notes one.
+    /// Also for changes of `own`. A poller that finds it locked leaves its call out: another notes one.
     tuner: Mutex<Tuner>,
 }
 
@@ -229,6 +229,7 @@ impl Moderated {
         }
     }
 
+    /// Under the lock of the tuner.
     fn set_own(&self, reason: &OfReason, interval: u64) {
         reason.own.store(interval, Ordering::Relaxed);
         reason.interval.store(interval.max(self.held()), Ordering::Relaxed);
@@ -252,6 +253,8 @@ impl Moderated {
         let held = until.saturating_sub(now);
         self.held.store(held, Ordering::Relaxed);
         for reason in &self.reasons {
+            // What `set` has just set must stay.
+            let _tuner = reason.tuner.lock().unwrap_or_else(PoisonError::into_inner);
             self.set_own(reason, reason.own.load(Ordering::Relaxed));
             if held > 0 {
                 reason.gate.note_call(now);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use crate::defect::{Defect, PanicLocation, Role};
 use crate::testing::{Plan, frame, mac};
 use crate::{Bell, CallReason, CallResult, Counters, Frames, Moderation, Output, PendingCalls, Port, PortFault, Time};
 
@@ -486,4 +487,76 @@ fn calls_that_cost_too_much_are_held_whatever_the_moderation_is() {
         ring_for_a_while(&port, &mut calls);
         assert!(client.calls().len() - before >= 800, "{moderation:?}: calls are not held any more");
     }
+}
+
+/// A client that the bell does not call while its calls are held.
+#[derive(Clone, Default)]
+struct Heeding(Client);
+
+impl Bell for Heeding {
+    fn ring(&self, reason: CallReason) -> CallResult {
+        if CLOCK.get() < self.held_until() { CallResult::Held { called: false } } else { self.0.ring(reason) }
+    }
+
+    fn held_until(&self) -> u64 {
+        self.0.held_until()
+    }
+}
+
+#[test]
+fn a_call_that_the_bell_did_not_make_is_made_when_calls_are_no_longer_held() {
+    let fixed = |interval| Moderation::Fixed { interval: Duration::from_nanos(interval), above: None };
+    for moderation in [fixed(0), fixed(5_000), Moderation::Auto] {
+        CLOCK.set(START);
+        let (bell, mut calls) = (Heeding::default(), PendingCalls::new());
+        let port = Arc::new(Port::new("p", Box::new(bell.0.clone()), Box::new(bell.clone())));
+        port.set_moderation(moderation);
+        // The port has made no call that told it.
+        bell.0.0.held_until.store(START + INTERVAL, Ordering::Relaxed);
+        for _ in 0..10 {
+            for reason in [CallReason::Frames, CallReason::Room] {
+                assert!(!calls.ring(&port, reason, &now()));
+            }
+            assert_eq!(calls.len(), 2, "{moderation:?}: listed once for each reason");
+            pass_time(10);
+        }
+        while let Some(due) = calls.due() {
+            assert!(due <= START + INTERVAL);
+            CLOCK.set(due.max(CLOCK.get()));
+            calls.make(&now());
+        }
+        assert_eq!(bell.0.calls(), [INTERVAL; 2], "{moderation:?}");
+        calls.ring(&port, CallReason::Frames, &now());
+        assert_eq!(port.counters().read().calls, 2 + u64::from(calls.len() == 0));
+    }
+}
+
+/// A bell that moderates itself: while it is told how, another thread finds that the port is defective.
+#[derive(Default)]
+struct Retires(Mutex<Weak<Port>>, AtomicU32);
+
+impl Bell for Arc<Retires> {
+    fn ring(&self, _: CallReason) -> CallResult {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        CallResult::Called
+    }
+
+    fn moderate(&self, _: Moderation) -> bool {
+        if let Some(port) = self.0.lock().expect("no panics").upgrade() {
+            port.retire(Defect { role: Role::Receiver, place: PanicLocation::UNKNOWN }, 0);
+        }
+        false
+    }
+}
+
+#[test]
+fn settings_that_come_while_a_port_is_retired_do_not_have_it_called() {
+    let (bell, mut calls) = (Arc::new(Retires::default()), PendingCalls::new());
+    let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
+    *bell.0.lock().expect("no panics") = Arc::downgrade(&port);
+    moderate(&port, 0, None);
+    for reason in [CallReason::Frames, CallReason::Room] {
+        assert!(!calls.ring(&port, reason, &now()));
+    }
+    assert_eq!((bell.1.load(Ordering::Relaxed), calls.len()), (0, 0));
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use ringway_abi::doorbell;
@@ -17,7 +17,7 @@ use super::super::ring::Doorbell;
 use super::error::RegionError;
 use crate::front_end::ClientFd;
 
-/// Most registrations of a port.
+/// Most registrations of a port: a bit each.
 pub(super) const MOST: usize = 64;
 
 /// The call descriptors of a port's registrations.
@@ -36,6 +36,9 @@ pub(super) struct Calls {
     fails: AtomicBool,
 }
 
+/// The kernel had no means for a call.
+struct NoMeans;
+
 #[derive(Debug, Default)]
 struct Call {
     /// The rings of the registration, as [`mask`] encodes them. 0: the place is free.
@@ -45,11 +48,8 @@ struct Call {
 }
 
 impl Call {
-    /// Signals the registration, if it has one of these rings.
-    fn signal(&self, rings: u32, account: &CallAccount) -> Option<Called> {
-        if self.rings.load(Ordering::SeqCst) & rings == 0 {
-            return None;
-        }
+    /// Signals the registration, if there is one.
+    fn signal(&self, account: &CallAccount) -> Option<Called> {
         // The lock is taken for writing only while the place has no rings. A registration that has ended needs no call, and one
         // that has not begun has asked for none.
         let eventfd = Arc::clone(self.eventfd.try_read()?.as_ref()?);
@@ -107,28 +107,36 @@ impl Calls {
         self.places[place].eventfd.read().clone()
     }
 
-    /// Signals the registrations that have one of these rings, until one of the calls blocks. Returns false if the kernel had no means
-    /// for one of them.
-    fn call(&self, rings: u32) -> bool {
+    /// Returns the places of the registrations that have one of these rings, as bits.
+    fn places_of(&self, rings: u32) -> u64 {
+        let has = |(place, call): (usize, &Call)| u64::from(call.rings.load(Ordering::SeqCst) & rings != 0) << place;
+        self.places[..self.high.load(Ordering::SeqCst)].iter().enumerate().map(has).sum()
+    }
+
+    /// Signals the registrations at these places, `first` or the next one after it first, until one of the calls blocks, or `goes_on` is false
+    /// before one. Returns the places that are left then, or an error if the kernel had no means for one of the others.
+    fn call(&self, places: u64, first: u32, goes_on: impl Fn() -> bool) -> Result<u64, NoMeans> {
         #[cfg(test)]
         if self.fails.load(Ordering::Relaxed) {
-            return false;
+            return Err(NoMeans);
         }
-        let mut has_called = true;
-        for call in &self.places[..self.high.load(Ordering::SeqCst)] {
-            if !self.is_blocked()
-                && let Some(called) = call.signal(rings, &self.account)
+        let (mut left, mut result) = (places.rotate_right(first), Ok(()));
+        while left != 0 && !self.is_blocked() && goes_on() {
+            let place = (left.trailing_zeros() + first) as usize % MOST;
+            left &= left - 1;
+            if let Some(called) = self.places[place].signal(&self.account)
+                && !self.note(called)
             {
-                has_called &= self.note(called);
+                result = Err(NoMeans);
             }
         }
-        has_called
+        result.map(|()| left.rotate_left(first))
     }
 
     /// Signals the eventfds of all registrations. Returns false if the kernel had no means for one of them: the caller calls again
     /// later.
     pub(super) fn call_all(&self) -> bool {
-        self.call(u32::MAX)
+        self.call(self.places_of(u32::MAX), 0, || true).is_ok()
     }
 
     /// For tests: the kernel has no means for calls, or has them again.
@@ -160,6 +168,10 @@ impl Calls {
 pub(super) struct RegionBell {
     pairs: Box<[Pair]>,
     calls: Arc<Calls>,
+    /// The places whose clients wait for a call until calls are no longer held, as bits.
+    owed: AtomicU64,
+    /// The place that is called first, so that one that wants call after call does not keep them from others.
+    first: AtomicU32,
 }
 
 /// The wake-up requests of a ring pair.
@@ -172,7 +184,29 @@ struct Pair {
 impl RegionBell {
     pub(super) fn new(doorbells: Vec<Doorbell>, calls: Arc<Calls>) -> Self {
         let pairs = doorbells.into_iter().map(|doorbell| Pair { doorbell, granted: Default::default() }).collect();
-        Self { pairs, calls }
+        Self { pairs, calls, owed: AtomicU64::new(0), first: AtomicU32::new(0) }
+    }
+}
+
+impl RegionBell {
+    /// Calls the registrations that have one of these rings, and those that are owed a call, one after the other until calls are held.
+    fn call(&self, rings: u32) -> CallResult {
+        let places = self.calls.places_of(rings) | self.owed.swap(0, Ordering::AcqRel);
+        let first = self.first.load(Ordering::Relaxed);
+        match self.calls.call(places, first, || !self.calls.account.is_held()) {
+            // Nobody is called after a call that blocked.
+            Ok(left) if left != 0 && !self.calls.is_blocked() => {
+                self.first.store((left.rotate_right(first).trailing_zeros() + first) % MOST as u32, Ordering::Relaxed);
+                self.owed.fetch_or(left, Ordering::AcqRel);
+                CallResult::Held { called: left != places }
+            }
+            Ok(_) => CallResult::Called,
+            Err(NoMeans) => {
+                // A port whose clients cannot be woken ends.
+                self.calls.note(Called::Blocked);
+                CallResult::Called
+            }
+        }
     }
 }
 
@@ -188,14 +222,10 @@ impl Bell for RegionBell {
             let wish = &pair.doorbell[line + doorbell::WISH];
             wanted |= u32::from(doorbell::granted(wish, &pair.granted[reason as usize])) << (number + shift);
         }
-        if wanted == 0 {
+        if wanted == 0 && self.owed.load(Ordering::Relaxed) == 0 {
             return CallResult::Unwanted;
         }
-        // A port whose clients cannot be woken ends.
-        if !self.calls.call(wanted) {
-            self.calls.note(Called::Blocked);
-        }
-        CallResult::Called
+        self.call(wanted)
     }
 
     fn held_until(&self) -> u64 {
@@ -210,6 +240,7 @@ impl Bell for RegionBell {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use ringway_memory::{Kept, Mapping};
     use ringway_testing::PATIENCE;
@@ -261,13 +292,59 @@ mod tests {
         assert_eq!(take_count(&eventfd), 0, "no call after the one that blocked");
         calls.call_all();
         assert_eq!(take_count(&eventfd), 0);
-        let memory = Arc::new(Mapping::private(4096).expect("memory"));
-        let doorbell = Kept::new(&memory, |memory| memory.view(0, doorbell::PAIR_BYTES)?.words32()?.first_chunk())
-            .expect("a doorbell");
-        doorbell[doorbell::RX_CLIENT + doorbell::WISH].store(1, Ordering::SeqCst);
-        let bell = RegionBell::new(vec![doorbell], Arc::clone(&calls));
+        let (bell, wishes) = bell(&calls);
+        wishes();
         assert_eq!(bell.ring(CallReason::Frames), CallResult::Called);
         assert!(bell.is_blocked(), "the poller ends the port");
         assert_eq!(take_count(&eventfd), 0);
+    }
+
+    /// The bell of one ring pair, and what asks for a call when there are frames.
+    fn bell(calls: &Arc<Calls>) -> (RegionBell, impl Fn()) {
+        let memory = Arc::new(Mapping::private(4096).expect("memory"));
+        let doorbell = || {
+            let doorbell = Kept::new(&memory, |memory| memory.view(0, doorbell::PAIR_BYTES)?.words32()?.first_chunk());
+            doorbell.expect("a doorbell")
+        };
+        let wish = doorbell();
+        let wishes = move || _ = wish[doorbell::RX_CLIENT + doorbell::WISH].fetch_add(1, Ordering::SeqCst);
+        (RegionBell::new(vec![doorbell()], Arc::clone(calls)), wishes)
+    }
+
+    #[test]
+    fn registrations_that_are_not_called_while_calls_are_held_are_called_afterwards() {
+        let calls = Arc::new(Calls::default());
+        let eventfds: Vec<_> = (0..5).map(|_| calls.add(&(0..1), &(0..1)).expect("a place").1).collect();
+        let (bell, wishes) = bell(&calls);
+        let counts = || -> Vec<u64> { eventfds.iter().map(take_count).collect() };
+        let hold = || calls.account.charge(ringway_engine::nanoseconds() + 3_600_000_000_000, Duration::from_secs(1));
+        let release = || {
+            calls.account.begin_client();
+            ringway_testing::until("calls are not held", || !calls.account.is_held());
+        };
+        hold();
+        wishes();
+        assert_eq!(bell.ring(CallReason::Frames), CallResult::Held { called: false });
+        assert_eq!(bell.ring(CallReason::Room), CallResult::Held { called: false }, "still");
+        assert_eq!(counts(), [0; 5]);
+        release();
+        // Nobody has asked anew, and the other reason's ring serves as well.
+        assert_eq!(bell.ring(CallReason::Room), CallResult::Called);
+        assert_eq!(counts(), [1; 5]);
+        assert_eq!(bell.ring(CallReason::Frames), CallResult::Unwanted);
+    }
+
+    #[test]
+    fn places_are_called_in_turn() {
+        let calls = Calls::default();
+        let eventfds: Vec<_> = (0..3).map(|_| calls.add(&(0..1), &(0..1)).expect("a place").1).collect();
+        for first in 0..3 {
+            let made = std::cell::Cell::new(0);
+            let left = calls.call(0b111, first, || made.replace(made.get() + 1) < 2);
+            let last = (first + 2) % 3;
+            assert!(matches!(left, Ok(left) if left == 1 << last), "{first}");
+            let counts: Vec<u64> = eventfds.iter().map(take_count).collect();
+            assert_eq!(counts, [0, 1, 2].map(|place| u64::from(place != last)));
+        }
     }
 }
