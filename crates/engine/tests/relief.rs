@@ -509,7 +509,9 @@ fn a_thread_that_is_let_go_ends_its_visit() {
     lan.stations[0].send_together((0..1000).map(|number| (4, number)));
     drop(first);
     exchange(&lan, [1, 2], 3);
-    wait_until("the successor is kept in the next visit", || !engine.take_relieved().is_empty());
+    // On a busy machine the port is in quarantine already: a poller for such ports is relieved without a word.
+    let is_kept = || lan.slow(0).quarantined && lan.stations[0].costs[0].is_paying();
+    wait_until("the successor is kept in the next visit", || !engine.take_relieved().is_empty() || is_kept());
     drop(second);
     wait_until("the port is served", || lan.stations[0].unsent() == 0);
 }
