@@ -12,6 +12,7 @@ use crate::limits::{DESCRIPTOR, INTERFACE, START_TIME, VERDICT};
 use crate::modules::Module;
 use crate::shared::Shared;
 use crate::state::{Phase, Sending, State};
+use crate::text::{is_out_of_memory, reason};
 use crate::ticker::{CallClock, Ticker};
 use crate::unacceptable::Unacceptable;
 
@@ -83,6 +84,9 @@ impl Instance {
         let instance = module.pre.instantiate(&mut store).map_err(|error| match Fault::of(&error) {
             Fault { kind: FaultKind::Memory, what } => {
                 Unacceptable::Memory(format!("the module wants too much: {what}"))
+            }
+            _ if is_out_of_memory(&error) => {
+                Unacceptable::System(format!("there is no memory for an instance: {}", reason(&error)))
             }
             fault => Unacceptable::Failed { export: Phase::Instantiate.export(), fault },
         })?;

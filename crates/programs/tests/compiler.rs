@@ -13,7 +13,7 @@ use ringway_programs::{Compiler, Load, Program, Runtime, Unacceptable};
 use ringway_switch::{Destination, OnFault};
 use ringway_testing::child::Ended;
 use ringway_testing::{until, until_some};
-use support::{Lan, frame, frames, mac};
+use support::{Lan, frame, frames, mac, module};
 
 const COMPILER: &str = env!("CARGO_BIN_EXE_ringway-program-compiler");
 
@@ -117,6 +117,26 @@ fn a_module_that_costs_too_much_to_compile_is_refused_with_the_reason() {
     assert_eq!(why.to_string(), "compiling the module takes more than 120 MiB of memory");
     let why = Script::new(&format!("ulimit -t 1; exec {COMPILER}")).refuses(&module).to_string();
     assert!(why.contains("it inherits a limit of 1 s of processor time, which is too little"), "{why}");
+}
+
+#[test]
+fn a_kernel_that_gives_less_memory_than_the_limit_makes_no_module_unacceptable() {
+    let module = costly();
+    // Of data, which the compiler does not limit.
+    for kib in [10_000, 40_000, 80_000] {
+        let why = Script::new(&format!("ulimit -d {kib}; exec {COMPILER}")).refuses(&module);
+        assert!(matches!(why, Unacceptable::System(_)), "{kib} KiB: {why:?}");
+    }
+}
+
+#[test]
+fn a_program_that_refuses_to_start_is_tried_again() {
+    for start in ["i32.const 1", "unreachable", "i32.const 0"] {
+        let start = format!("(func (export \"ringway_start\") (result i32) {start})");
+        let judge = "(func (export \"ringway_frames\") (param i32 i32))";
+        let why = refused(Compiler::Here, &module(&format!("{start} {judge}")));
+        assert!(!why.is_final(), "{why}");
+    }
 }
 
 #[test]

@@ -167,3 +167,28 @@ fn a_switch_without_its_program_forwards_nothing_until_the_module_is_there() {
     std::fs::rename(&new, &module).unwrap();
     until("the program runs", || program(&daemon)["state"] == "running");
 }
+
+#[test]
+fn a_program_that_refused_to_start_without_a_port_is_loaded_by_a_reload() {
+    let dir = directory();
+    let module = dir.path().join("a.wasm");
+    let text = r#"(module
+        (import "ringway" "frames_at" (func $frames_at (param i32 i32 i32 i32 i32)))
+        (import "ringway" "port_by_name" (func $port_by_name (param i32 i32) (result i32)))
+        (memory (export "memory") 2)
+        (data (i32.const 0) "late")
+        (func (export "ringway_interface") (result i32) i32.const 1)
+        (func (export "ringway_start") (result i32)
+          (call $frames_at (i32.const 8192) (i32.const 16384) (i32.const 64) (i32.const 4096) (i32.const 256))
+          (i32.lt_s (call $port_by_name (i32.const 0) (i32.const 4)) (i32.const 0)))
+        (func (export "ringway_frames") (param i32 i32)))"#;
+    std::fs::write(&module, wat::parse_str(text).unwrap()).unwrap();
+    let config = format!("[switch.lan0]\nforwarding = {{ program = \"{}\" }}\n", module.display());
+    let daemon = Daemon::start(&config);
+    let program = || daemon.status()["switches"][0]["program"].clone();
+    let detail = || program()["detail"].as_str().unwrap_or_default().to_owned();
+    until("it has refused", || detail().contains("the program refuses to start"));
+    let _late = daemon.attach("lan0:late").expect("a port");
+    daemon.ok(&["reload"]);
+    until("the program runs", || program()["state"] == "running");
+}

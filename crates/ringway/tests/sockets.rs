@@ -150,3 +150,30 @@ fn a_reload_says_of_a_removed_socket_that_it_cannot_be_made_again() {
     std::fs::create_dir(&folder).unwrap();
     kinds.iter().for_each(|kind| daemon.until_state(&kind[..5], "waiting"));
 }
+
+#[test]
+fn a_refused_exchange_of_sockets_gives_them_back_and_names_the_connections_that_it_ended() {
+    let dir = directory();
+    let socket = |number: u32| format!("socket = \"{}/{number}\"", dir.path().display());
+    let config = |names: [&str; 3], kind: &str| {
+        let ports = names.iter().zip(1..).map(|(name, number)| port(name, kind, &socket(number)));
+        format!("[switch.lan0]\n{}", ports.collect::<String>())
+    };
+    let daemon = Daemon::start(&config(["a", "b", "c"], "vhost-user"));
+    for _ in 0..8 {
+        let _front_end = std::os::unix::net::UnixStream::connect(dir.path().join("1")).unwrap();
+        daemon.until_state("a", "connected");
+        // The last new port cannot have its socket.
+        std::fs::remove_file(dir.path().join("3")).unwrap();
+        std::fs::write(dir.path().join("3"), "").unwrap();
+        daemon.write(&config(["d", "e", "f"], "e1000"));
+        let said = daemon.ringway(&["reload"]);
+        assert!(said.code == Some(1) && said.err.contains("exists and is not a socket"), "{said:?}");
+        assert!(said.err.contains("the connection of port a was ended for that"), "{said:?}");
+        assert!(!said.err.contains("of port b "), "nobody was connected: {said:?}");
+        assert!(said.err.contains("port c has closed its socket for that, and cannot be opened again"), "{said:?}");
+        assert_eq!(said.err.matches("cannot be opened again").count(), 1, "{said:?}");
+        std::fs::remove_file(dir.path().join("3")).unwrap();
+        ["a", "b", "c"].iter().for_each(|name| daemon.until_state(name, "waiting"));
+    }
+}

@@ -6,8 +6,8 @@
 //!
 //! A socket cannot be bound twice. If a new port is to have a socket that a running port gives up, that step is deferred until
 //! nothing else can fail any more: the old port is closed, the new port opened. If that fails, the old port is opened again.
-//! The wait for the old port's end, 100 ms at most, is one of two waits with the daemon's lock held. The other one is for room in the closer's
-//! socket when a port's socket is opened: 1 s at most, and no client can delay it.
+//! The waits for the end of the old port, and of a new one before an old one is opened again, 100 ms at most each, are waits with the
+//! daemon's lock held. The other one is for the closer when a port's socket is opened: 10 ms at most.
 //!
 //! A client may have a port with the name of a port that is added. The configured port displaces the client's: clients choose their names, and
 //! could otherwise have an administrator's change refused.
@@ -35,6 +35,7 @@ use super::state::{Daemon, choose_poller, start_engine};
 use super::wanted_device::WantedDevice;
 use crate::config::diff::{Action, diff};
 use crate::config::{Access, Config, Create, Kind, Name, Port, ProgramKeys, Switch};
+use crate::inject::patience;
 
 /// Longest wait for ports to close the sockets that new ports are to have.
 const CLOSED_WITHIN: Duration = Duration::from_millis(100);
@@ -188,6 +189,7 @@ impl Daemon {
             view: self.switches.get(name).map_or_else(empty_view, LiveSwitch::present_view),
             before: None,
             unless_same: false,
+            unless_seen: None,
             runtime: self.programs.runtime(),
         }
     }
@@ -333,27 +335,42 @@ impl Daemon {
         displaced.retain(|(.., old)| {
             deferred.iter().any(|(_, new)| same_socket(&old.settings, new, self.running.runtime_dir()))
         });
-        for front_end in displaced.iter().filter_map(|(.., old)| old.front_end.clone()) {
-            self.close_front_end(front_end);
-        }
-        let deadline = Instant::now() + CLOSED_WITHIN;
-        while !self.tasks.are_done() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(200));
-        }
+        let now = Instant::now();
+        let displaced: Vec<_> = displaced
+            .into_iter()
+            .map(|(switch, name, old)| (switch, name, old.is_waiting(now), old.front_end))
+            .collect();
+        self.close_and_wait(displaced.iter().filter_map(|(.., front_end)| front_end.clone()));
+        let mut front_ends = Vec::new();
         let opened = deferred.iter().try_for_each(|(name, settings)| {
             let new = self.open(candidate, name, settings)?;
+            front_ends.extend(new.front_end.clone());
             candidate.insert(name, new)
         });
         let Err(refused) = opened else { return Ok(()) };
         candidate.switches.clear();
-        let closed = displaced.iter().filter_map(|(switch, name, _)| {
-            let why = self.open_again(switch, name).err()?;
-            Some(format!("; port {name} has closed its socket for that, and cannot be opened again: {why}; tried again every second"))
+        // They have sockets that the old ports are to have again.
+        self.close_and_wait(front_ends.into_iter());
+        let lost = displaced.iter().filter_map(|(switch, name, was_waiting, _)| match self.open_again(switch, name) {
+            Err(why) => Some(format!(
+                "; port {name} has closed its socket for that, and cannot be opened again: {why}; tried again every second"
+            )),
+            Ok(()) if *was_waiting => None,
+            Ok(()) => Some(format!("; the connection of port {name} was ended for that: it waits for another one")),
         });
-        let closed: String = closed.collect();
+        let lost: String = lost.collect();
         self.publish();
         // Otherwise a refusal has changed nothing.
-        Err(if closed.is_empty() { refused } else { Refused::Failed(format!("{refused}{closed}")) })
+        Err(if lost.is_empty() { refused } else { Refused::Failed(format!("{refused}{lost}")) })
+    }
+
+    /// Closes front ends, and waits within bounds until their sockets are closed.
+    fn close_and_wait(&mut self, front_ends: impl Iterator<Item = Arc<FrontEnd>>) {
+        front_ends.for_each(|front_end| self.close_front_end(front_end));
+        let deadline = Instant::now() + patience(CLOSED_WITHIN);
+        while !self.tasks.are_done() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// Replaces the pollers. The old ones return the ports' inputs when they end; the new ones take the inputs when the topology is

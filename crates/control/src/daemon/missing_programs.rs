@@ -3,7 +3,7 @@
 //! A switch lacks its program if it is configured with one and has none. Nothing else says so: a switch that is not among
 //! [`MissingPrograms`](super::programs::MissingPrograms) is tried like one that is due.
 
-use super::programs::{CannotLoad, ReadyProgram, WantedProgram, is_same_program};
+use super::programs::{CannotLoad, Due, ReadyProgram, WantedProgram, is_same_program};
 use super::state::Daemon;
 use crate::config::{Name, ProgramKeys};
 
@@ -25,14 +25,21 @@ impl Daemon {
         }
     }
 
-    /// Returns the programs that were missing and may be there now. They are being loaded from then on, until [`Daemon::bring`] has the
-    /// result.
+    /// Returns the programs that are missing, with what their files must not be for a try. They are being loaded from then on, until
+    /// [`Daemon::bring`] has the result. Looks at no file: an administrator's files can be on a file system that does not answer.
     pub fn due_programs(&mut self) -> Vec<WantedProgram> {
         let pollers = self.running.config.engine.pollers();
         let configured = self.running.config.switches.iter();
         let programs = configured.filter_map(|(name, switch)| Some((name, switch.forwarding.program()?)));
-        let due = programs.filter(|(name, keys)| self.lacks(name, keys) && self.programs.missing.is_due(name, keys));
-        let due: Vec<_> = due.map(|(name, keys)| self.wanted_program(name, keys, pollers)).collect();
+        let due = programs.filter(|(name, keys)| self.lacks(name, keys)).filter_map(|(name, keys)| {
+            let unless_seen = match self.programs.missing.due(name, keys) {
+                Due::No => return None,
+                Due::IfOther(seen) => Some(seen),
+                Due::Yes => None,
+            };
+            Some(WantedProgram { unless_seen, ..self.wanted_program(name, keys, pollers) })
+        });
+        let due: Vec<_> = due.collect();
         for WantedProgram { switch, keys, .. } in &due {
             self.programs.missing.begin(switch, keys);
         }
@@ -45,6 +52,11 @@ impl Daemon {
             Ok(ready) => (ready.switch(), ready.keys()),
             Err(why) => (why.switch(), why.keys()),
         };
+        if let Err(why) = &loaded
+            && why.is_unchanged()
+        {
+            return self.programs.missing.note_unchanged(switch, keys);
+        }
         if !self.lacks(switch, keys) {
             tracing::info!("switch {switch} has got another program, or none, while its first one was loaded");
             return;

@@ -25,7 +25,7 @@
 //! One lock guards the [`Daemon`]. The control thread and the attach thread take the lock; pollers never do: pollers get
 //! immutable topologies. Nothing whose length a client controls happens with the lock held (see [`background`]), and nothing that waits for
 //! the kernel's lock of network devices (see [`devices`]). The two waits with
-//! the lock are for a socket that a running port has to close first, and for room in the closer's socket (see `change`).
+//! the lock are for a socket that a running port has to close first, and for the closer (see `change`).
 
 pub mod attach;
 pub mod background;

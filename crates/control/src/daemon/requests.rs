@@ -192,6 +192,7 @@ impl Daemon {
     pub fn reload(&mut self) -> Result<Vec<String>, Refused> {
         let reread = self.running.reread()?;
         self.programs.reload_changed();
+        self.programs.missing.ask();
         let mut changes = self.apply(reread.config.clone(), "")?;
         self.running.reloaded(reread);
         changes.extend(self.restore_sockets());

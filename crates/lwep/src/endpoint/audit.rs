@@ -1,5 +1,7 @@
 //! What must always hold, for tests.
 
+use std::collections::HashMap;
+
 use ringway_link::Link;
 
 use super::core::{Current, Endpoint};
@@ -46,6 +48,11 @@ impl<L: Link> Endpoint<L> {
             }
         }
         core.pool.audit()?;
+        let mut long = HashMap::<u32, usize>::new();
+        for peer in core.table.all() {
+            *long.entry(peer.far.station).or_default() += peer.assembly.capacity();
+        }
+        core.pool.stations.audit(&long)?;
         Ok(Audit { free, timers: core.lists.timers.len() })
     }
 }

@@ -164,8 +164,6 @@ pub struct Core {
     credit: Credit,
     pub accept_credit: Credit,
     pub lack: Lack,
-    /// Memory for the next long message.
-    pub spare: Vec<u8>,
     pub counters: Counters,
     pub now: Nanos,
 }
@@ -217,7 +215,7 @@ impl Core {
     pub fn forget(&mut self, id: u32) {
         self.completed(id);
         if let Some(peer) = self.table.remove(id) {
-            self.pool.stations.end_long(peer.far.station, peer.assembled_since, id, peer.assembly.len());
+            self.pool.stations.end_long(peer.far.station, peer.assembled_since, id, peer.assembly.capacity());
             self.pool.stations.leave(peer.far.station);
         }
     }
@@ -351,7 +349,6 @@ impl<L: Link> Endpoint<L> {
             credit: Credit::new(MILLISECOND),
             accept_credit: Credit::new(MILLISECOND / 64),
             lack: Lack::default(),
-            spare: Vec::new(),
             counters: Counters::default(),
             now: 0,
             options,

@@ -384,35 +384,47 @@ impl Core {
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         let is_next = peer.fragments_left.is_none_or(|left| left == remaining);
         let is_too_long = peer.assembly.len() + data.len() > self.options.long as usize;
-        let station = peer.far.station;
         // Dropped alone, a fragment would come again and again: those that are there wait for it.
-        if !is_next || is_too_long || !self.makes_room_for(id, station, data.len()) {
+        if !is_next || is_too_long || !self.grows(id, remaining, data.len()) {
             self.reset(id, Reason::TooLong);
             return Verdict::Release;
         }
         let Some(peer) = self.table.get(id) else { return Verdict::Release };
         if peer.fragments_left.is_none() {
-            peer.assembled_since = self.now;
-            self.pool.stations.begin_long(station, self.now, id);
-        }
-        if peer.assembly.capacity() == 0 {
-            peer.assembly = std::mem::take(&mut self.spare);
+            (peer.assembled_since, peer.paused) = (self.now, 0);
+            self.pool.stations.begin_long(peer.far.station, self.now, id);
         }
         peer.assembly.extend_from_slice(data);
-        self.pool.stations.add_long(station, data.len());
         peer.fragments_left = remaining.checked_sub(1);
         if remaining == 0 { Verdict::Assembled(id) } else { Verdict::Release }
     }
 
-    /// The program has had the long message of a connection. Its memory is for the next one, of any connection.
+    /// Gives a long message memory for a fragment, which counts as memory of its station. Returns false if the station may have no more.
+    fn grows(&mut self, id: u32, remaining: u16, bytes: usize) -> bool {
+        let Some(peer) = self.table.get(id) else { return false };
+        let (has, len, station) = (peer.assembly.capacity(), peer.assembly.len(), peer.far.station);
+        let needed = len + bytes;
+        if needed <= has {
+            return true;
+        }
+        // If there is much, twice as much as before, so that little is copied. Never more than the message can become.
+        let whole = len + bytes.saturating_mul(usize::from(remaining) + 1);
+        let twice = (2 * has).min(whole).min(self.options.long as usize).max(needed);
+        let wanted = if self.pool.stations.may_be_longer(station, twice - has) { twice } else { needed };
+        if !self.makes_room_for(id, station, wanted - has) {
+            return false;
+        }
+        let Some(peer) = self.table.get(id) else { return false };
+        peer.assembly.reserve_exact(wanted - len);
+        self.pool.stations.add_long(station, peer.assembly.capacity() - has);
+        true
+    }
+
+    /// The program has had the long message of a connection.
     pub fn assembled(&mut self, id: u32) {
         let Some(peer) = self.table.get(id) else { return };
-        let mut assembly = std::mem::take(&mut peer.assembly);
-        self.pool.stations.end_long(peer.far.station, peer.assembled_since, id, assembly.len());
-        assembly.clear();
-        if assembly.capacity() > self.spare.capacity() {
-            self.spare = assembly;
-        }
+        let assembly = std::mem::take(&mut peer.assembly);
+        self.pool.stations.end_long(peer.far.station, peer.assembled_since, id, assembly.capacity());
     }
 
     fn take_end(&mut self, id: u32, number: u32) -> Verdict {

@@ -10,13 +10,14 @@ pub struct Lack {
     /// When connections are looked at next, and when they were last.
     pub look: Option<Nanos>,
     pub looked: Nanos,
-    /// When a look for long messages is worth while again.
-    pub look_for_long: Nanos,
+    /// When a look for slow long messages is worth while again: for stations that have their part, and for those that have less. What the
+    /// first ones look at is less, and takes nothing from the others.
+    pub look_for_long: [Nanos; 2],
 }
 
 impl Default for Lack {
     fn default() -> Self {
-        Self { least: [usize::MAX; 2], look: None, looked: 0, look_for_long: 0 }
+        Self { least: [usize::MAX; 2], look: None, looked: 0, look_for_long: [0; 2] }
     }
 }
 

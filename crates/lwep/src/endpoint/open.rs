@@ -65,6 +65,8 @@ impl Core {
             first_sent: begin.sent,
             assembly: Vec::new(),
             assembled_since: 0,
+            paused_since: 0,
+            paused: 0,
             fragments_left: None,
             is_paused: false,
             wants_room: false,

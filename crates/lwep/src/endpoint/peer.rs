@@ -127,6 +127,9 @@ pub struct Peer {
     /// Fragments of a long message, and when the first one came.
     pub assembly: Vec<u8>,
     pub assembled_since: Nanos,
+    /// When the program has paused the connection, and how long it had before, since then.
+    pub paused_since: Nanos,
+    pub paused: Nanos,
     /// The long message that is queued in part: its bytes, and those that are queued.
     pub in_message: Option<(usize, usize)>,
     /// The program was refused a message for lack of a buffer, and hears when there is one.

@@ -426,14 +426,19 @@ impl<L: Link> Endpoint<L> {
     /// peer waits.
     pub fn pause(&mut self, connection: Connection) {
         if let Some(peer) = self.core.table.get(connection.0) {
-            peer.is_paused = true;
+            if !peer.is_paused {
+                (peer.is_paused, peer.paused_since) = (true, self.core.now);
+            }
         }
     }
 
     /// Takes messages of a connection again.
     pub fn resume(&mut self, connection: Connection) {
         if let Some(peer) = self.core.table.get(connection.0) {
-            peer.is_paused = false;
+            if peer.is_paused {
+                peer.is_paused = false;
+                peer.paused += self.core.now.saturating_sub(peer.paused_since);
+            }
             self.core.lists.ready(peer);
         }
     }

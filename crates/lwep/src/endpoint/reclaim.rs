@@ -43,9 +43,10 @@ impl Peer {
         sender.queued() > 0 && is_late(mark, sender.oldest(), sender.end(), now)
     }
 
-    /// Returns true if the peer's long message comes slowly.
+    /// Returns true if the peer's long message comes slowly. What waits for the program is not its fault.
     fn is_slow_to_complete(&self, now: Nanos) -> bool {
-        let time = PATIENCE + self.assembly.len() as u64 * SECOND / LEAST_RATE;
+        let pause = if self.is_paused { now.saturating_sub(self.paused_since) } else { 0 };
+        let time = PATIENCE + self.assembly.len() as u64 * SECOND / LEAST_RATE + self.paused + pause;
         self.fragments_left.is_some() && now.saturating_sub(self.assembled_since) >= time
     }
 
@@ -122,11 +123,11 @@ impl Core {
         {
             self.reset(oldest, Reason::NoAnswer);
         }
-        let now = self.now;
-        if self.pool.stations.may_be_longer(station, bytes) || now < self.lack.look_for_long {
+        let (now, next) = (self.now, &mut self.lack.look_for_long[usize::from(is_its_part)]);
+        if self.pool.stations.may_be_longer(station, bytes) || now < *next {
             return;
         }
-        self.lack.look_for_long = now.saturating_add(LOOK);
+        *next = now.saturating_add(LOOK);
         let stations = &self.pool.stations;
         let may_end = |peer: &&Peer| {
             let other = peer.far.station;

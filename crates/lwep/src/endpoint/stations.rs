@@ -6,7 +6,7 @@ use super::share;
 use crate::connection::Nanos;
 use crate::wire::Mac;
 
-/// Long messages that are not complete have at most so many times the bytes of the longest one, of all stations. An equal
+/// Long messages that are not complete have at most so many times the memory of the longest one, of all stations. An equal
 /// part is never less than one.
 const MOST_LONG: usize = 64;
 
@@ -30,7 +30,7 @@ pub struct Station {
     pub half_open: u32,
     /// Answers to what comes after the end of its connections.
     pub lingering: u32,
-    /// Bytes of long messages that are not complete.
+    /// Bytes of memory for long messages that are not complete.
     long: usize,
     /// When each of these began, and its connection.
     messages: BTreeSet<(Nanos, u32)>,
@@ -189,6 +189,21 @@ impl Stations {
         let big = self.big.iter().filter(|number| self.has_much_long(**number, asking));
         let oldest = big.filter_map(|number| self.stations[*number as usize].messages.first());
         oldest.min().map(|(_, connection)| *connection)
+    }
+
+    /// Checks the bytes of long messages, by what each station's connections have.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn audit(&self, long: &HashMap<u32, usize>) -> Result<(), String> {
+        for (number, station) in (0..).zip(&self.stations) {
+            let has = long.get(&number).copied().unwrap_or_default();
+            if has != station.long {
+                return Err(format!("station {number} counts {} bytes of long messages and has {has}", station.long));
+            }
+        }
+        let sum: usize = self.stations.iter().map(|station| station.long).sum();
+        if sum == self.long { Ok(()) } else { Err(format!("{} bytes of long messages are {sum}", self.long)) }
     }
 
     /// Returns how many stations have buffers for this use.

@@ -1,5 +1,6 @@
 //! Two endpoints on a network that loses, repeats, reorders, delays and corrupts frames, with time made up by the test.
 
+mod counted;
 mod delivery;
 mod device;
 mod ends;

@@ -4,6 +4,7 @@ use ringway_link::memory::MemoryOptions;
 use ringway_lwep::wire::{Header, Kind, Mac};
 use ringway_lwep::{Connection, Nanos, Options, Reason, SendError};
 
+use crate::counted;
 use crate::hostile::{AGREED, MILLISECOND, Victim, frame, header, open, options};
 use crate::scene::{MICROSECOND, SECOND, SERVICE, Scene, Weather};
 
@@ -426,6 +427,83 @@ fn a_station_that_was_started_again_finds_room_for_long_messages() {
     assert!(!brings(&mut victim, 1, 60));
     pass(&mut victim, 37, |_, _| ());
     assert!(brings(&mut victim, 1, 61));
+}
+
+/// Most memory for long messages that are not complete.
+const MOST_LONG: isize = 64 * LONG as isize;
+
+/// How much more memory there is than before. Lists and tables take some, too.
+fn grown(before: isize) -> isize {
+    counted::bytes() - before - (1 << 20)
+}
+
+#[test]
+fn a_connection_that_has_had_a_long_message_keeps_no_memory_of_it() {
+    let mut victim = victim_of_long_messages();
+    let stations: Vec<Station> = (0..200).map(|more| Station::again(&mut victim, 1, more)).collect();
+    victim.poll(MICROSECOND);
+    let before = counted::bytes();
+    for station in &stations {
+        fragments(&mut victim, station, 0..50, 49);
+        fragments(&mut victim, station, 50..51, 90);
+    }
+    assert_eq!((victim.heard, victim.ended.len()), (200, 0));
+    assert!(grown(before) < 200 * 2 * FRAGMENT as isize, "{}", grown(before));
+}
+
+#[test]
+fn long_messages_have_no_more_memory_than_they_may_whatever_grows() {
+    for count in [1, 2, 5, 17, 33, 34, 50] {
+        let mut victim = victim_of_long_messages();
+        let stations: Vec<Station> = (1..=200).map(|number| Station::new(&mut victim, number)).collect();
+        victim.poll(MICROSECOND);
+        let before = counted::bytes();
+        stations.iter().for_each(|station| fragments(&mut victim, station, 0..count, 1_000));
+        assert!(grown(before) <= MOST_LONG, "{count}: {}", grown(before));
+        // What a message declares it will be, it does not get before.
+        assert!(grown(before) <= 200 * 2 * (count * FRAGMENT) as isize, "{count}: {}", grown(before));
+    }
+}
+
+/// Stations with one message each that take all memory for long messages.
+fn take_all(victim: &mut Victim, numbers: std::ops::RangeInclusive<u8>) {
+    for number in numbers {
+        let station = Station::new(victim, number);
+        fragments(victim, &station, 0..FRAGMENTS, 1_000);
+    }
+}
+
+#[test]
+fn a_station_beyond_its_part_does_not_use_up_the_look_of_those_that_have_less() {
+    let mut victim = victim_of_long_messages();
+    take_all(&mut victim, 1..=90);
+    pass(&mut victim, 37, |_, _| ());
+    // It has a whole message.
+    let beyond = Station::again(&mut victim, 1, 1);
+    fragments(&mut victim, &beyond, 0..1, 1_000);
+    let next = Station::new(&mut victim, 200);
+    fragments(&mut victim, &next, 0..FRAGMENTS, 1_000);
+    assert!(brings(&mut victim, 201, 0), "within the same second");
+}
+
+#[test]
+fn the_time_of_a_pause_makes_no_long_message_slow() {
+    let mut victim = victim_of_long_messages();
+    let honest = Station::new(&mut victim, 99);
+    fragments(&mut victim, &honest, 0..10, FRAGMENTS - 1);
+    victim.endpoint.pause(honest.connection);
+    pass(&mut victim, 60, |_, _| ());
+    take_all(&mut victim, 1..=90);
+    assert!(!brings(&mut victim, 200, 0), "all memory is in use");
+    victim.poll(SECOND);
+    let is_there = |victim: &mut Victim| victim.endpoint.status(honest.connection).is_some();
+    assert!(is_there(&mut victim), "the program has paused it");
+    victim.endpoint.resume(honest.connection);
+    victim.poll(SECOND);
+    assert!(!brings(&mut victim, 200, 1) && is_there(&mut victim), "it has had no time yet");
+    pass(&mut victim, 31, |victim, _| assert!(is_there(victim)));
+    brings(&mut victim, 200, 2);
+    assert!(!is_there(&mut victim), "it has had its time");
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Listener {
             result => result?,
         }
         let socket = ClientFd::from(socket);
-        // Not waited for: this thread may serve others, and has locks.
+        // Not waited for: this thread may serve others, and has locks. Otherwise files are accepted from each connection's accept on.
         if files == Files::Taken && socket.ask(new_owner()).is_ok() {
             accept_files(&socket);
         }
@@ -113,9 +113,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if self.identity.is_some() && identity(&self.path) == self.identity {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        remove_own(&self.path, self.identity);
         // Closing a listener resets the connections in its backlog (net/unix, `unix_release_sock`). After the shutdown
         // the kernel refuses further connections, so this ends.
         let _ = shutdown(&*self.socket, Shutdown::Both);
@@ -123,8 +121,16 @@ impl Drop for Listener {
     }
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+/// Returns device and inode of a path.
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Removes a path if it still is what it was after it was bound.
+pub(super) fn remove_own(path: &Path, own: Option<(u64, u64)>) {
+    if own.is_some() && identity(path) == own {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 /// Removes a socket that no process listens on.

@@ -8,6 +8,7 @@ use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
 use super::files::refuse_files;
+use super::listener::{identity, remove_own};
 
 /// Listens at `path`, which must not exist, for this user alone, until `open` has given the path to others. Connections refuse files where
 /// the kernel can (Linux 6.16): returns whether they do. Nothing is left at the path if this fails, so that it can be tried again.
@@ -27,9 +28,10 @@ pub fn listen_at(
     // Before bind, so that the path has this mode from the start (see `Listener`).
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let own = identity(path);
     // Nobody can connect before all is as it should be.
     let done = open().and_then(|()| Ok(listen(&socket, backlog)?));
-    done.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+    done.inspect_err(|_| remove_own(path, own))?;
     Ok((socket, refuses_files))
 }
 
@@ -46,6 +48,12 @@ mod tests {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
             let made = listen_at(&path, kind, 1, || Err(ErrorKind::OutOfMemory.into()));
             assert_eq!(made.map_err(|why| why.kind()).map(drop), Err(ErrorKind::OutOfMemory));
+            let foreign = listen_at(&path, kind, 1, || {
+                std::fs::remove_file(&path).and_then(|()| std::fs::write(&path, "another's"))?;
+                Err(ErrorKind::OutOfMemory.into())
+            });
+            assert!(foreign.is_err() && std::fs::read(&path).is_ok_and(|text| text == b"another's"));
+            std::fs::remove_file(&path).expect("it is there");
             let _socket = listen_at(&path, kind, 1, || Ok(())).expect("the second time");
             let taken = listen_at(&path, kind, 1, || Ok(()));
             assert_eq!(taken.map_err(|why| why.kind()).map(drop), Err(ErrorKind::AddrInUse));

@@ -1,16 +1,20 @@
 //! `ringway-program-compiler`: a WebAssembly module on standard input becomes machine code on standard output.
 //!
 //! Ringway starts it for each module ([`ringway_programs::Compiler`]). It is no command for users.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use ringway_programs::{
-    Bounds, COMPILER, COMPILER_MEMORY, COMPILER_TIME, MODULE_MAX, NotCompiled, OUT_OF_MEMORY, REFUSED, compile,
+    Bounds, COMPILER, COMPILER_MEMORY, COMPILER_TIME, MODULE_MAX, NO_MEMORY, NotCompiled, REFUSED, TOO_MUCH_MEMORY,
+    compile,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::read;
 use rustix::process::{
     Resource, Rlimit, Signal, getpriority_process, getrlimit, set_parent_process_death_signal, setpriority_process,
     setrlimit,
@@ -18,6 +22,56 @@ use rustix::process::{
 use rustix::thread::{
     CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
+
+/// The system's allocator. Ends the process if there is no memory, and says whose fault that is: Rust would end it without that.
+struct Saying;
+
+// SAFETY: passes all calls to the system's allocator unchanged, and returns what that returns.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Saying {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        there(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        there(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        there(unsafe { System.realloc(place, layout, bytes) }, bytes)
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Saying = Saying;
+
+fn there(place: *mut u8, bytes: usize) -> *mut u8 {
+    if place.is_null() {
+        std::process::exit(without_memory(bytes).into());
+    }
+    place
+}
+
+/// Returns the exit code for a lack of so many bytes of memory. Allocates nothing.
+fn without_memory(bytes: usize) -> u8 {
+    let mut text = [0; 32];
+    let read = open(c"/proc/self/statm", OFlags::RDONLY, Mode::empty()).and_then(|file| read(&file, &mut text));
+    // The first number is the address space in pages.
+    let digits = text[..read.unwrap_or(0)].iter().take_while(|digit| digit.is_ascii_digit());
+    let pages = digits.fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
+    let wanted = pages * rustix::param::page_size() as u64 + bytes as u64;
+    let limit = getrlimit(Resource::As).current.unwrap_or(u64::MAX);
+    // The allocator asks for more than it was asked for.
+    if wanted > limit - limit / 8 { TOO_MUCH_MEMORY } else { NO_MEMORY }
+}
 
 /// Pollers have their processors first.
 const NICENESS: i32 = 10;
@@ -42,7 +96,7 @@ fn main() -> ExitCode {
             Err(error) => end(&format!("{COMPILER}: {error}"), 1),
         },
         Err(NotCompiled::Refused(why)) => end(&why, REFUSED),
-        Err(NotCompiled::OutOfMemory(why)) => end(&why, OUT_OF_MEMORY),
+        Err(NotCompiled::OutOfMemory(why)) => end(&why, without_memory(0)),
     }
 }
 

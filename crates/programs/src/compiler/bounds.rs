@@ -13,8 +13,10 @@ use crate::unacceptable::Unacceptable;
 
 /// Exit code of the compiler if it refuses the module.
 pub const REFUSED: u8 = 3;
-/// Exit code of the compiler if the kernel gives it no memory.
-pub const OUT_OF_MEMORY: u8 = 4;
+/// Exit code of the compiler if it needs more memory than its limit.
+pub const TOO_MUCH_MEMORY: u8 = 4;
+/// Exit code of the compiler if the kernel gives it no memory, below its limit.
+pub const NO_MEMORY: u8 = 5;
 
 /// What the first line of the compiler's messages begins with.
 const WORD: &str = "bounds";
@@ -69,13 +71,14 @@ pub(super) fn complaint(status: ExitStatus, bounds: Option<Bounds>, said: &str) 
     let Some(Bounds { time, memory }) = bounds else {
         return Err(format!("it ended with {status} before it read the module{colon}{said}"));
     };
-    // Rust ends a process that gets no memory by SIGABRT.
-    let has_no_memory = is(Signal::ABORT) && said.contains("memory allocation");
-    let what = if status.code() == Some(i32::from(REFUSED)) {
+    let is_code = |code: u8| status.code() == Some(i32::from(code));
+    let what = if is_code(REFUSED) {
         return Ok(refused(said));
+    } else if is_code(NO_MEMORY) {
+        return Ok(Unacceptable::system("the machine has too little memory now to compile the module"));
     } else if is(Signal::XCPU) {
         format!("compiling the module takes more than {} s of processor time", time.as_secs())
-    } else if has_no_memory || status.code() == Some(i32::from(OUT_OF_MEMORY)) {
+    } else if is_code(TOO_MUCH_MEMORY) {
         format!("compiling the module takes more than {} MiB of memory", memory >> 20)
     } else if status.signal().is_some() {
         // Its stack finds no room, or a defect of cranelift.

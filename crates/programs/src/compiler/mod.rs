@@ -18,7 +18,7 @@ mod turns;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-pub use bounds::{Bounds, OUT_OF_MEMORY, REFUSED};
+pub use bounds::{Bounds, NO_MEMORY, REFUSED, TOO_MUCH_MEMORY};
 pub use place::COMPILER;
 
 use crate::limits::{COMPILER_WAIT, MACHINE_CODE_MAX};

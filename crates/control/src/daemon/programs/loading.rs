@@ -73,7 +73,8 @@ impl Loading {
                 Ok(_) => queue.threads += 1,
                 Err(error) if queue.threads == 0 => {
                     for Wanted { switch, keys, .. } in std::mem::take(&mut queue.wanted) {
-                        let (seen, why) = (Seen::now(&keys), format!("cannot start a thread: {error}"));
+                        // Not looked at: this thread serves others.
+                        let (seen, why) = (Seen::nothing(), format!("cannot start a thread: {error}"));
                         let _ = self.shared.done.send(Err(CannotLoad::new(switch, keys, seen, why.into())));
                     }
                     return;
@@ -127,9 +128,14 @@ impl Shared {
         while let Some(wanted) = self.next() {
             // Before they are read: what changes later is seen.
             let seen = Seen::now(&wanted.keys);
+            if wanted.unless_seen.as_deref() == Some(&seen) {
+                let Wanted { switch, keys, .. } = wanted;
+                let _ = self.done.send(Err(CannotLoad::unchanged(switch, keys, seen)));
+                continue;
+            }
             let loaded = contain(|| load_one(&wanted, &self.stop)).unwrap_or_else(|place| {
                 let what = format!("a defect of Ringway, please report it: it failed at {place}");
-                Err(NotLoaded { what, is_final: true })
+                Err(NotLoaded { what, is_final: false })
             });
             let Wanted { switch, keys, pollers, before, .. } = wanted;
             let loaded = match loaded {

@@ -1,5 +1,6 @@
 //! Programs that switches of the configuration have not: these switches drop all frames. A program is tried again when one of its files is
-//! another one, or when there is a compiler; and each minute, unless these files can never be loaded.
+//! another one, or when there is a compiler; when an administrator asks for it; and each minute, unless these files can never be loaded. The
+//! files are looked at by the threads that load programs: a look can last.
 
 use std::collections::BTreeMap;
 use std::fs::metadata;
@@ -22,13 +23,18 @@ const AGAIN_AFTER: Duration = Duration::from_secs(60);
 type FileState = Option<(u64, u64, u64, [i64; 4])>;
 
 /// What a program needs, as it was seen.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     files: [FileState; 2],
     can_load: bool,
 }
 
 impl Seen {
+    /// As if it needed nothing, and there were no compiler.
+    pub fn nothing() -> Self {
+        Self { files: [None; 2], can_load: false }
+    }
+
     /// Looks at what a program needs.
     pub fn now(keys: &ProgramKeys) -> Self {
         let state = |path: &Path| {
@@ -46,8 +52,10 @@ struct Missing {
     keys: Box<ProgramKeys>,
     /// Why it could not be loaded when it was tried last. `None`: it was not tried before.
     why: Option<String>,
-    /// The last try. `None`: it is being loaded.
+    /// The last try in vain.
     tried: Option<Tried>,
+    /// It is being loaded, or its files are looked at.
+    is_loading: bool,
 }
 
 /// A try in vain.
@@ -56,12 +64,19 @@ struct Tried {
     at: Instant,
     seen: Box<Seen>,
     is_final: bool,
+    /// An administrator has asked for another one since.
+    is_asked: bool,
 }
 
-impl Tried {
-    fn is_due(&self, keys: &ProgramKeys) -> bool {
-        (!self.is_final && self.at.elapsed() >= AGAIN_AFTER) || *self.seen != Seen::now(keys)
-    }
+/// Whether a program is to be tried.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Due {
+    /// It is being tried.
+    No,
+    /// If what it needs is not what it was.
+    IfOther(Box<Seen>),
+    /// In any case.
+    Yes,
 }
 
 /// What is known of the programs that switches have not, by switch. A missing program of which nothing is known is tried.
@@ -69,9 +84,21 @@ impl Tried {
 pub struct MissingPrograms(BTreeMap<Name, Missing>);
 
 impl MissingPrograms {
-    /// Returns true if this program is to be tried now: it is not being loaded, and may be there.
-    pub fn is_due(&self, switch: &Name, keys: &ProgramKeys) -> bool {
-        self.get(switch, keys).is_none_or(|missing| missing.tried.as_ref().is_some_and(|tried| tried.is_due(keys)))
+    /// Says whether this program is to be tried now. Looks at no file.
+    pub fn due(&self, switch: &Name, keys: &ProgramKeys) -> Due {
+        match self.get(switch, keys) {
+            Some(Missing { is_loading: true, .. }) => Due::No,
+            Some(Missing { tried: Some(tried), .. }) => {
+                let is_time = !tried.is_final && tried.at.elapsed() >= AGAIN_AFTER;
+                if is_time || tried.is_asked { Due::Yes } else { Due::IfOther(tried.seen.clone()) }
+            }
+            _ => Due::Yes,
+        }
+    }
+
+    /// An administrator asks for another try of each.
+    pub fn ask(&mut self) {
+        self.0.values_mut().filter_map(|missing| missing.tried.as_mut()).for_each(|tried| tried.is_asked = true);
     }
 
     /// Returns true if this program is being loaded, or could not be.
@@ -79,10 +106,26 @@ impl MissingPrograms {
         self.get(switch, keys).is_some()
     }
 
-    /// The program is being loaded.
+    /// The program is being loaded, or its files are looked at.
     pub fn begin(&mut self, switch: &Name, keys: &ProgramKeys) {
-        let why = self.why(switch, keys).map(str::to_owned);
-        self.0.insert(switch.clone(), Missing { keys: Box::new(keys.clone()), why, tried: None });
+        if self.get(switch, keys).is_none() {
+            let missing = Missing { keys: Box::new(keys.clone()), why: None, tried: None, is_loading: false };
+            self.0.insert(switch.clone(), missing);
+        }
+        self.set_loading(switch, true);
+    }
+
+    /// What the program needs is as it was at the last try.
+    pub fn note_unchanged(&mut self, switch: &Name, keys: &ProgramKeys) {
+        if self.get(switch, keys).is_some() {
+            self.set_loading(switch, false);
+        }
+    }
+
+    fn set_loading(&mut self, switch: &Name, is_loading: bool) {
+        if let Some(missing) = self.0.get_mut(switch) {
+            missing.is_loading = is_loading;
+        }
     }
 
     /// The program could not be loaded. Returns true if the reason is a new one.
@@ -90,8 +133,8 @@ impl MissingPrograms {
         let why = failed.to_string();
         let CannotLoad { switch, keys, seen, is_final, .. } = failed;
         let is_new = self.why(&switch, &keys) != Some(&why);
-        let tried = Tried { at: Instant::now(), seen, is_final };
-        self.0.insert(switch, Missing { keys, why: Some(why), tried: Some(tried) });
+        let tried = Tried { at: Instant::now(), seen, is_final, is_asked: false };
+        self.0.insert(switch, Missing { keys, why: Some(why), tried: Some(tried), is_loading: false });
         is_new
     }
 
@@ -149,12 +192,35 @@ mod tests {
         missing
     }
 
+    fn is_due(missing: &MissingPrograms, keys: &ProgramKeys) -> bool {
+        match missing.due(&name(), keys) {
+            Due::No => false,
+            Due::IfOther(seen) => *seen != Seen::now(keys),
+            Due::Yes => true,
+        }
+    }
+
+    #[test]
+    fn what_an_administrator_asks_for_is_tried_once_more_and_then_only_if_it_changes() {
+        let keys = keys("/nowhere".into());
+        let mut missing = tried_before(&keys, true);
+        assert!(!is_due(&missing, &keys));
+        missing.begin(&name(), &keys);
+        missing.ask();
+        assert_eq!(missing.due(&name(), &keys), Due::No, "the look goes on");
+        missing.note_unchanged(&name(), &keys);
+        assert_eq!(missing.due(&name(), &keys), Due::Yes);
+        let why = NotLoaded { what: "why".to_owned(), is_final: true };
+        missing.note(CannotLoad::new(name(), keys.clone(), Seen::now(&keys), why));
+        assert!(!is_due(&missing, &keys));
+    }
+
     #[test]
     fn files_that_can_never_be_loaded_are_tried_again_when_one_is_another_and_others_each_minute() {
         let dir = tempfile::tempdir().unwrap();
         let keys = keys(dir.path().join("a.wasm"));
         fs::write(&keys.program, "one").unwrap();
-        assert!(tried_before(&keys, false).is_due(&name(), &keys));
+        assert!(is_due(&tried_before(&keys, false), &keys));
         let changes: [&dyn Fn(); 4] = [
             &|| fs::write(&keys.program, "longer").unwrap(),
             &|| {
@@ -177,9 +243,9 @@ mod tests {
         ];
         for change in changes {
             let missing = tried_before(&keys, true);
-            assert!(!missing.is_due(&name(), &keys), "a minute changes nothing");
+            assert!(!is_due(&missing, &keys), "a minute changes nothing");
             change();
-            assert!(missing.is_due(&name(), &keys));
+            assert!(is_due(&missing, &keys));
         }
     }
 
@@ -192,16 +258,16 @@ mod tests {
         let mut missing = MissingPrograms::default();
         let why = NotLoaded { what: "it is not there".to_owned(), is_final: true };
         missing.note(CannotLoad::new(name(), keys.clone(), seen, why));
-        assert!(missing.is_due(&name(), &keys));
+        assert!(is_due(&missing, &keys));
     }
 
     #[test]
     fn a_program_is_loaded_once_at_a_time_and_one_of_which_nothing_is_known_is_tried() {
         let (one, other) = (keys("/one".into()), keys("/other".into()));
         let mut missing = MissingPrograms::default();
-        assert!(missing.is_due(&name(), &one));
+        assert!(is_due(&missing, &one));
         missing.begin(&name(), &one);
-        assert!(!missing.is_due(&name(), &one) && missing.is_due(&name(), &other));
+        assert!(!is_due(&missing, &one) && is_due(&missing, &other));
         assert_eq!(missing.status(&name(), &one).state, "loading");
         let failed = || CannotLoad::new(name(), one.clone(), Seen::now(&one), "why".to_owned().into());
         assert!(missing.note(failed()));

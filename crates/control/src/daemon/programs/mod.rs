@@ -22,7 +22,7 @@ use absent as loaded;
 pub use loaded::LoadedProgram;
 use loaded::{Runtime, can_load};
 pub use loading::Loading;
-pub use missing::MissingPrograms;
+pub use missing::{Due, MissingPrograms};
 pub use ready::{CannotLoad, ReadyProgram, WantedProgram, is_same_program};
 
 use crate::config::{Config, Name, ProgramKeys};

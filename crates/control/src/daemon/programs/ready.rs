@@ -73,6 +73,8 @@ pub struct CannotLoad {
     pub(super) what: String,
     /// The same files can never be loaded.
     pub(super) is_final: bool,
+    /// It was not tried: what it needs is what it was at the last try.
+    pub(super) is_unchanged: bool,
     /// What was to be loaded, for another try.
     pub(super) keys: Box<ProgramKeys>,
     /// The files, before they were read.
@@ -83,7 +85,18 @@ impl CannotLoad {
     /// The program of these keys cannot be loaded.
     pub(super) fn new(switch: Name, keys: ProgramKeys, seen: Seen, why: NotLoaded) -> Self {
         let (path, NotLoaded { what, is_final }) = (keys.program.display().to_string(), why);
-        Self { switch, path, what, is_final, keys: Box::new(keys), seen: Box::new(seen) }
+        Self { switch, path, what, is_final, is_unchanged: false, keys: Box::new(keys), seen: Box::new(seen) }
+    }
+
+    /// The program of these keys was not tried.
+    pub(super) fn unchanged(switch: Name, keys: ProgramKeys, seen: Seen) -> Self {
+        let why = "nothing that it needs has changed".to_owned();
+        Self { is_unchanged: true, ..Self::new(switch, keys, seen, why.into()) }
+    }
+
+    /// Returns true if it was not tried: what it needs is what it was at the last try.
+    pub fn is_unchanged(&self) -> bool {
+        self.is_unchanged
     }
 
     /// Returns the switch.

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use ringway_switch::View;
 
+use super::missing::Seen;
 use crate::config::{Name, ProgramKeys};
 
 /// A program to be loaded. `P` is a loaded program, `R` the runtime of all programs.
@@ -21,6 +22,8 @@ pub struct Wanted<P, R> {
     pub before: Option<P>,
     /// The program before stays if its files are as they were.
     pub unless_same: bool,
+    /// Only if what it needs is not this.
+    pub unless_seen: Option<Box<Seen>>,
     /// The runtime of all programs.
     pub runtime: SharedRuntime<R>,
 }

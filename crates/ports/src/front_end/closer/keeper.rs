@@ -19,6 +19,8 @@ use super::message::{MOST_FILES, Message, receive, send};
 use super::starting::{start_process, start_thread};
 use crate::front_end::closing::{Process, close_in_background};
 
+/// Longest wait for the keeper when a socket is opened. Other threads have it for less, unless the closer is stuck.
+const FREE_WITHIN: Duration = Duration::from_millis(10);
 /// Longest wait for room in the closer's socket. A closer that reads nothing for so long is replaced.
 const READS_WITHIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Longest wait for the closer's answer that it has a copy. It waits for nothing but its processor.
@@ -202,12 +204,13 @@ pub(super) fn count_unclosed(owner: Process) -> (usize, usize) {
     (late, unclosed + keeper.held.values().filter(|held| held.owner == owner).count())
 }
 
-/// Gives the closer a copy, and does not wait until it has it: the message to it is a reference like a copy.
+/// Gives the closer a copy if it is free, and does not wait until it has it: the message to it is a reference like a copy. Replaces no closer.
 ///
 /// # Errors
-/// The kernel refuses to send the message.
+/// Another thread talks to the closer, or its socket has no room.
 pub(super) fn ask(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
-    let id = keeper().lock().ask(file, owner)?;
+    let mut keeper = keeper().try_lock_for(FREE_WITHIN).ok_or(Errno::AGAIN)?;
+    let id = keeper.ask_once(file, owner)?;
     Ok(Copy { id, owner })
 }
 
@@ -309,6 +312,14 @@ impl Keeper {
     fn ask(&mut self, file: BorrowedFd<'_>, owner: Process) -> Result<u64, Errno> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         self.tell(Message::Hold { id, owner }, &[file])?;
+        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
+        Ok(id)
+    }
+
+    /// The same without a wait, also for another closer.
+    fn ask_once(&mut self, file: BorrowedFd<'_>, owner: Process) -> Result<u64, Errno> {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        send(&self.socket, Message::Hold { id, owner }, &[file], SendFlags::DONTWAIT)?;
         self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
         Ok(id)
     }

@@ -3,7 +3,9 @@
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
+use crate::front_end::listener::Listener;
 use crate::front_end::testing::new_eventfd;
+use crate::front_end::{Files, SocketAccess};
 
 /// A keeper whose closer is the test, at the other end of the socket.
 fn with_closer() -> (Keeper, OwnedFd) {
@@ -70,4 +72,23 @@ fn late_answers_of_a_replaced_closer_say_nothing_of_its_successor() {
     assert!(matches!(receive(&far), Some((Message::Hold { .. }, files)) if files.len() == 1));
     hear(&keeper, 1, Message::Held { id }, Vec::new());
     assert_eq!(keeper.lock().held[&id].copy, Answer::There);
+}
+
+#[test]
+fn a_file_that_is_offered_waits_for_no_closer() {
+    let (mut keeper, _far) = with_closer();
+    let file = new_eventfd();
+    // The closer reads nothing.
+    while keeper.ask_once(file.as_fd(), None).is_ok() {}
+    assert_eq!(keeper.ask_once(file.as_fd(), None), Err(Errno::AGAIN));
+    assert_eq!(keeper.generation, 0, "the same closer");
+}
+
+#[test]
+fn a_socket_is_bound_while_another_thread_has_the_keeper() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let keeper = super::keeper().lock();
+    let listener = Listener::bind(&dir.path().join("s"), Files::Taken, &SocketAccess::default()).expect("a socket");
+    drop(listener);
+    drop(keeper);
 }
