@@ -40,7 +40,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Takes those frames out of what the program judges on which `find` knows its word. Returns the number of the others.
+    /// Takes those frames out of what the program judges on which `find` knows its word. Returns the number of the others. Rejected frames keep
+    /// their words: they may stay in the ring.
     #[cold]
     pub(crate) fn recall(&mut self, mut find: impl FnMut(&Self, usize) -> Option<u32>) -> usize {
         let Some(mut settling) = self.parts.settling.take() else { return 0 };
@@ -48,12 +49,18 @@ impl Batch<'_> {
             settling.accepted.clear();
             settling.accepted.extend(0..self.parts.count as u16);
         }
-        let known = &mut settling.known;
-        settling.accepted.retain(|&index| {
-            let word = find(self, index.into());
+        let (known, mut next) = (&mut settling.known, 0);
+        let mut is_known = |index| {
+            let word = find(self, usize::from(index));
             known.extend(word.map(|word| (index, word)));
-            word.is_none()
+            word.is_some()
+        };
+        settling.accepted.retain(|&index| {
+            (next..index).for_each(|rejected| _ = is_known(rejected));
+            next = index + 1;
+            !is_known(index)
         });
+        (next..self.parts.count as u16).for_each(|rejected| _ = is_known(rejected));
         settling.is_listed = settling.accepted.len() < self.parts.count;
         let count = settling.accepted.len();
         self.parts.settling = Some(settling);

@@ -81,9 +81,9 @@ impl Kept {
         !self.before.is_empty()
     }
 
-    /// The verdict on the look's next frame, if there is one.
-    pub(crate) fn take(&mut self, frame: &impl Hash) -> Option<u32> {
-        self.is_lost = true;
+    /// The verdict on the look's next frame, if there is one. There need not be one for a frame that was rejected.
+    pub(crate) fn take(&mut self, frame: &impl Hash, is_rejected: bool) -> Option<u32> {
+        self.is_lost |= !is_rejected;
         let near = self.before.get(self.place..)?;
         if near.is_empty() {
             return None;
@@ -130,10 +130,13 @@ mod tests {
         assert_eq!((kept.waiting.len(), kept.waiting.as_ptr()), (MAX_BATCH, place), "nothing was allocated");
         assert!(kept.begin(Some(&program)));
         // Nothing beyond the nearest is looked at.
-        assert_eq!((kept.take(&NEAR), kept.take(&(NEAR - 1)), kept.place), (None, Some(NEAR as u32 - 1), NEAR));
-        assert_eq!((kept.take(&0), kept.take(&(MAX_BATCH - 1)), kept.place), (None, None, NEAR));
+        assert_eq!(
+            (kept.take(&NEAR, false), kept.take(&(NEAR - 1), false), kept.place),
+            (None, Some(NEAR as u32 - 1), NEAR)
+        );
+        assert_eq!((kept.take(&0, false), kept.take(&(MAX_BATCH - 1), false), kept.place), (None, None, NEAR));
         for number in NEAR..4 * MAX_BATCH {
-            assert_eq!(kept.take(&number), (number < MAX_BATCH).then_some(number as u32));
+            assert_eq!(kept.take(&number, false), (number < MAX_BATCH).then_some(number as u32));
         }
     }
 
@@ -143,13 +146,13 @@ mod tests {
         for look in [Some(&second), None] {
             kept.keep(&first, [(1, 7)].into_iter());
             assert!(!kept.begin(look));
-            assert_eq!((kept.take(&1), kept.begin(Some(&first))), (None, false));
+            assert_eq!((kept.take(&1, false), kept.begin(Some(&first))), (None, false));
         }
         // Cut twice.
         kept.keep(&first, [(1, 8), (1, 9)].into_iter());
         kept.keep(&first, [(1, 6), (1, 7)].into_iter());
         assert!(kept.begin(Some(&first)));
-        assert_eq!([(); 5].map(|()| kept.take(&1)), [Some(6), Some(7), Some(8), Some(9), None]);
+        assert_eq!([(); 5].map(|()| kept.take(&1, false)), [Some(6), Some(7), Some(8), Some(9), None]);
         assert!(!kept.begin(Some(&first)));
     }
 
@@ -159,23 +162,23 @@ mod tests {
         let begin = |kept: &mut Kept| {
             kept.keep(&program, [(1, 1), (2, 2), (3, 3), (4, 4)].into_iter());
             assert!(kept.begin(Some(&program)));
-            assert_eq!(kept.take(&1), Some(1));
+            assert_eq!(kept.take(&1, false), Some(1));
         };
         let rest = |kept: &mut Kept| {
             kept.begin(Some(&program));
-            [1, 2, 3, 4].map(|number| kept.take(&number).is_some())
+            [1, 2, 3, 4].map(|number| kept.take(&number, false).is_some())
         };
         begin(&mut kept);
         assert_eq!(rest(&mut kept), [false; 4]);
         // One of two that were found waits.
         begin(&mut kept);
-        assert_eq!(kept.take(&2), Some(2));
+        assert_eq!(kept.take(&2, false), Some(2));
         kept.keep_rest();
         kept.keep(&program, [(2, 2)].into_iter());
         assert_eq!(rest(&mut kept), [false, true, true, true]);
         // Another one came.
         begin(&mut kept);
-        assert_eq!(kept.take(&9), None);
+        assert_eq!(kept.take(&9, false), None);
         kept.keep_rest();
         assert_eq!(rest(&mut kept), [false; 4]);
     }

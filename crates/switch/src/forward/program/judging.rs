@@ -147,7 +147,9 @@ impl<'j, 'm> Judging<'j, 'm> {
     #[cold]
     fn take_out(&mut self, kept: &mut Kept) {
         let has_vlans = self.switch.has_vlans();
-        self.count = self.batch.recall(|batch, index| kept.take(&seen(batch, index, has_vlans).all()));
+        // A frame that has waited may be rejected now.
+        let take = |batch: &Batch<'_>, index| kept.take(&seen(batch, index, has_vlans).all(), batch.is_rejected(index));
+        self.count = self.batch.recall(take);
         self.has_gaps = self.count < self.batch.len();
     }
 
@@ -157,6 +159,9 @@ impl<'j, 'm> Judging<'j, 'm> {
         for place in 0..self.batch.known().len() {
             let (index, word) = self.batch.known()[place];
             let index = usize::from(index);
+            if self.batch.is_rejected(index) {
+                continue;
+            }
             if self.settle(index, word, sets, &mut None).is_err() {
                 self.batch.settle(index, Some(Destination::Drop(DropReason::ProgramFault)));
             }
