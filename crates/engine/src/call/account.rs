@@ -19,6 +19,10 @@ const LONGEST: u64 = 4_000_000_000;
 /// The longest hold of a new client, because of the calls to the last one.
 const LONGEST_INHERITED: u64 = 100_000_000;
 
+pub(super) fn nanoseconds_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// What is known of the calls to one client, by any of its eventfds. It belongs to a port, and no other client has it at the same time.
 #[derive(Debug, Default)]
 pub struct CallAccount {
@@ -58,7 +62,7 @@ impl CallAccount {
 
     /// A call that ended at `now` has cost this much more than a harmless one. Several threads may call the client.
     pub fn charge(&self, now: u64, excess: Duration) {
-        let cost = super::nanoseconds_of(excess).saturating_mul(PART);
+        let cost = nanoseconds_of(excess).saturating_mul(PART);
         let most = now.saturating_add(FREE * PART + LONGEST);
         let charged = |paid_at: u64| Some(paid_at.max(now).saturating_add(cost).min(most).max(paid_at));
         let _ = self.paid_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged);

@@ -17,9 +17,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::account::CallAccount;
+use super::account::{CallAccount, nanoseconds_of};
 use super::aio::AioSignaler;
-use super::nanoseconds_of;
 use super::timed_write::TimedWriter;
 use crate::clock;
 

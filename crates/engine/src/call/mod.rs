@@ -23,7 +23,3 @@ pub use account::CallAccount;
 pub use caller::{Called, call, prepare};
 pub(crate) use caller::{made, slow_nanoseconds};
 pub use interrupt::interrupt;
-
-fn nanoseconds_of(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}

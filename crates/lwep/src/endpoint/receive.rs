@@ -425,10 +425,10 @@ impl<L: Link> Endpoint<L> {
     /// Takes no messages of a connection for the program. They wait in buffers of the endpoint until its window is full; then the
     /// peer waits.
     pub fn pause(&mut self, connection: Connection) {
-        if let Some(peer) = self.core.table.get(connection.0) {
-            if !peer.is_paused {
-                (peer.is_paused, peer.paused_since) = (true, self.core.now);
-            }
+        if let Some(peer) = self.core.table.get(connection.0)
+            && !peer.is_paused
+        {
+            (peer.is_paused, peer.paused_since) = (true, self.core.now);
         }
     }
 

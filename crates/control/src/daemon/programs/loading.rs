@@ -11,10 +11,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::absent as loaded;
 #[cfg(feature = "programs")]
 use super::loaded;
-use super::missing::Seen;
 use super::ready::{CannotLoad, ReadyProgram, WantedProgram};
+use super::seen::Seen;
 use super::wanted::{NotLoaded, Wanted};
-use loaded::load_one;
+use loaded::{can_load, load_one};
 
 /// Programs that are loaded at the same time: as many as are compiled.
 const THREADS: usize = 2;
@@ -127,7 +127,7 @@ impl Shared {
         let _ = rustix::process::nice(10);
         while let Some(wanted) = self.next() {
             // Before they are read: what changes later is seen.
-            let seen = Seen::now(&wanted.keys);
+            let seen = Seen::now(&wanted.keys, can_load().is_ok());
             if wanted.unless_seen.as_deref() == Some(&seen) {
                 let Wanted { switch, keys, .. } = wanted;
                 let _ = self.done.send(Err(CannotLoad::unchanged(switch, keys, seen)));

@@ -3,48 +3,15 @@
 //! files are looked at by the threads that load programs: a look can last.
 
 use std::collections::BTreeMap;
-use std::fs::metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-#[cfg(not(feature = "programs"))]
-use super::absent as loaded;
-#[cfg(feature = "programs")]
-use super::loaded;
 use super::ready::{CannotLoad, is_same_program};
+use super::seen::Seen;
 use crate::api::program::ProgramStatus;
 use crate::config::{Name, ProgramKeys};
 
 /// The time after which a program is tried again whose files have not changed.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-
-/// What a file is: device, inode, size, and the times of its last change and of the last change of its inode.
-type FileState = Option<(u64, u64, u64, [i64; 4])>;
-
-/// What a program needs, as it was seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    files: [FileState; 2],
-    can_load: bool,
-}
-
-impl Seen {
-    /// As if it needed nothing, and there were no compiler.
-    pub fn nothing() -> Self {
-        Self { files: [None; 2], can_load: false }
-    }
-
-    /// Looks at what a program needs.
-    pub fn now(keys: &ProgramKeys) -> Self {
-        let state = |path: &Path| {
-            let about = metadata(path).ok()?;
-            let times = [about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()];
-            Some((about.dev(), about.ino(), about.size(), times))
-        };
-        Self { files: [state(&keys.program), state(&keys.config_file)], can_load: loaded::can_load().is_ok() }
-    }
-}
 
 /// A program that a switch has not.
 #[derive(Debug)]
@@ -186,7 +153,7 @@ mod tests {
     fn tried_before(keys: &ProgramKeys, is_final: bool) -> MissingPrograms {
         let why = NotLoaded { what: "why".to_owned(), is_final };
         let mut missing = MissingPrograms::default();
-        missing.note(CannotLoad::new(name(), keys.clone(), Seen::now(keys), why));
+        missing.note(CannotLoad::new(name(), keys.clone(), Seen::now(keys, true), why));
         let tried = missing.0.get_mut(&name()).unwrap().tried.as_mut().unwrap();
         tried.at = Instant::now().checked_sub(AGAIN_AFTER).unwrap();
         missing
@@ -195,7 +162,7 @@ mod tests {
     fn is_due(missing: &MissingPrograms, keys: &ProgramKeys) -> bool {
         match missing.due(&name(), keys) {
             Due::No => false,
-            Due::IfOther(seen) => *seen != Seen::now(keys),
+            Due::IfOther(seen) => *seen != Seen::now(keys, true),
             Due::Yes => true,
         }
     }
@@ -211,7 +178,7 @@ mod tests {
         missing.note_unchanged(&name(), &keys);
         assert_eq!(missing.due(&name(), &keys), Due::Yes);
         let why = NotLoaded { what: "why".to_owned(), is_final: true };
-        missing.note(CannotLoad::new(name(), keys.clone(), Seen::now(&keys), why));
+        missing.note(CannotLoad::new(name(), keys.clone(), Seen::now(&keys, true), why));
         assert!(!is_due(&missing, &keys));
     }
 
@@ -253,7 +220,7 @@ mod tests {
     fn a_change_while_a_program_was_loaded_is_not_missed() {
         let dir = tempfile::tempdir().unwrap();
         let keys = keys(dir.path().join("a.wasm"));
-        let seen = Seen::now(&keys);
+        let seen = Seen::now(&keys, true);
         fs::write(&keys.program, "it is there now").unwrap();
         let mut missing = MissingPrograms::default();
         let why = NotLoaded { what: "it is not there".to_owned(), is_final: true };
@@ -269,7 +236,7 @@ mod tests {
         missing.begin(&name(), &one);
         assert!(!is_due(&missing, &one) && is_due(&missing, &other));
         assert_eq!(missing.status(&name(), &one).state, "loading");
-        let failed = || CannotLoad::new(name(), one.clone(), Seen::now(&one), "why".to_owned().into());
+        let failed = || CannotLoad::new(name(), one.clone(), Seen::now(&one, true), "why".to_owned().into());
         assert!(missing.note(failed()));
         assert_eq!(missing.status(&name(), &one).state, "failed");
         missing.begin(&name(), &one);

@@ -10,6 +10,7 @@ mod loaded;
 mod loading;
 mod missing;
 mod ready;
+mod seen;
 mod wanted;
 
 use std::collections::BTreeSet;
@@ -26,7 +27,7 @@ pub use missing::{Due, MissingPrograms};
 pub use ready::{CannotLoad, ReadyProgram, WantedProgram, is_same_program};
 
 use crate::config::{Config, Name, ProgramKeys};
-use missing::Seen;
+use seen::Seen;
 use wanted::SharedRuntime;
 
 /// The programs of a daemon.
@@ -92,7 +93,7 @@ impl Programs {
 pub fn check(config: &Config) -> Result<(), CannotLoad> {
     let mut programs = config.switches.iter().filter_map(|(name, switch)| Some((name, switch.forwarding.program()?)));
     let Some((switch, keys)) = programs.next() else { return Ok(()) };
-    can_load().map_err(|what| CannotLoad::new(switch.clone(), keys.clone(), Seen::now(keys), what.into()))
+    can_load().map_err(|what| CannotLoad::new(switch.clone(), keys.clone(), Seen::now(keys, false), what.into()))
 }
 
 /// Gives a program a message, on a thread of its own: it waits for pollers.

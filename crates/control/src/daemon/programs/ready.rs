@@ -4,7 +4,7 @@
 use super::absent as loaded;
 #[cfg(feature = "programs")]
 use super::loaded;
-use super::missing::Seen;
+use super::seen::Seen;
 use super::wanted::{NotLoaded, Wanted};
 use crate::config::{Name, ProgramKeys};
 use loaded::{LoadedProgram, Runtime};

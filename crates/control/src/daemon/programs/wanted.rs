@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use ringway_switch::View;
 
-use super::missing::Seen;
+use super::seen::Seen;
 use crate::config::{Name, ProgramKeys};
 
 /// A program to be loaded. `P` is a loaded program, `R` the runtime of all programs.
