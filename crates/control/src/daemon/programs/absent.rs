@@ -1,5 +1,6 @@
 //! A build without the feature `programs`: no program can be loaded, and so none runs.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,22 +13,22 @@ pub enum Runtime {}
 
 /// There is no loaded program.
 #[derive(Clone, Debug)]
-pub enum LoadedProgram {}
+pub struct LoadedProgram(Infallible);
 
 impl LoadedProgram {
     /// There is none.
     pub fn get(&self) -> Arc<dyn ringway_switch::Program> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is none.
     pub fn is_same(&self, _: &LoadedProgram) -> bool {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is none.
     pub fn instances(&self) -> usize {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is none.
@@ -35,12 +36,12 @@ impl LoadedProgram {
     /// # Errors
     /// There is none.
     pub fn tell(&self, _: &str) -> Result<(), String> {
-        match *self {}
+        match self.0 {}
     }
 
     /// There is none.
     pub fn status(&self) -> ProgramStatus {
-        match *self {}
+        match self.0 {}
     }
 }
 
