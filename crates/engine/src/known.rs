@@ -58,7 +58,7 @@ impl KnownPorts {
         drop(former);
     }
 
-    /// The first port of which this is true.
+    /// Finds the first port for which `is_it` returns true.
     pub(crate) fn find(&self, is_it: impl Fn(&Known) -> bool) -> Option<Known> {
         self.with(|ports| ports.iter().find(|port| is_it(port)).cloned())
     }

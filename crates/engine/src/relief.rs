@@ -109,7 +109,7 @@ impl Relief {
         spare
     }
 
-    /// Has threads started and memory mapped, as many and as much as are to be spare.
+    /// Wakes the thread that starts spare threads and maps spare memory.
     pub(crate) fn prepare(&self) {
         self.starter.get().inspect(|starter| starter.unpark());
     }

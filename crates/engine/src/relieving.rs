@@ -16,7 +16,7 @@
 //! port, is kept if its thread is in the state `D`, or waits for an output that such a thread has. One that has no processor is in another state. The
 //! thread rests while all pollers sleep: the first one that wakes, wakes it.
 //!
-//! It allocates nothing from the look at a poller until the successor serves it: whoever allocates may have to wait for the lock of the process's
+//! The thread here allocates nothing from the look at a poller until the successor serves it: an allocation may wait for the lock of the process's
 //! mappings, which the same fault can hold.
 
 use std::fs::File;

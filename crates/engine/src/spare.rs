@@ -50,7 +50,7 @@ impl Handover {
         self.changed.notify_all();
     }
 
-    /// Waits for a stage of which this is true. The stage after it is `next`.
+    /// Waits for a stage for which `is_it` returns true, and sets the stage `next` after it.
     fn wait(&self, is_it: impl Fn(&Stage) -> bool, next: Stage) -> Stage {
         let stage = self.changed.wait_while(self.lock(), |stage| !is_it(stage));
         std::mem::replace(&mut stage.unwrap_or_else(PoisonError::into_inner), next)

@@ -503,7 +503,7 @@ fn a_thread_that_is_let_go_ends_its_visit() {
     // A visit has several passes.
     engine.publish(lan.topology(|_| 0, |_| 8));
     let first = keep_and_relieve(&engine, &lan, &lan.stations[0].costs[0], [0, 5]);
-    // Whoever takes the next batch has to be relieved, so it is not the thread that was.
+    // The thread that takes the next batch has to be relieved: it is not the one that was relieved before.
     let (stay, second) = kept::stay();
     *lock(&lan.stations[0].costs[0].keep) = Some(stay);
     lan.stations[0].send_together((0..1000).map(|number| (4, number)));

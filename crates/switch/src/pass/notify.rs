@@ -74,7 +74,7 @@ pub fn handle_event(from: &Member, input: &mut dyn Input, work: &mut Workspace, 
     }
     fence(Ordering::SeqCst);
     let fault = work.calls.ring(&from.port, CallReason::Room, now);
-    // Whoever has the output may be kept, and counts them when it delivers next.
+    // The kernel may keep the thread that has the output. That thread counts them when it delivers next.
     from.port.try_output().into_iter().for_each(|mut output| output.count_late(from.port.counters()));
     fault
 }

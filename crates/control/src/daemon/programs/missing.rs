@@ -35,7 +35,7 @@ struct Tried {
     is_asked: bool,
 }
 
-/// Whether a program is to be tried.
+/// Whether to try a program.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Due {
     /// It is being tried.
@@ -46,12 +46,12 @@ pub enum Due {
     Yes,
 }
 
-/// What is known of the programs that switches have not, by switch. A missing program of which nothing is known is tried.
+/// The programs that switches lack, by switch, with their last tries. A program without an entry is tried at once.
 #[derive(Debug, Default)]
 pub struct MissingPrograms(BTreeMap<Name, Missing>);
 
 impl MissingPrograms {
-    /// Says whether this program is to be tried now. Looks at no file.
+    /// Says whether to try this program now. Looks at no file.
     pub fn due(&self, switch: &Name, keys: &ProgramKeys) -> Due {
         match self.get(switch, keys) {
             Some(Missing { is_loading: true, .. }) => Due::No,

@@ -28,8 +28,8 @@ pub trait Program: Send + Sync {
     /// The poller that has entered is done with the batch, or has panicked.
     fn leave(&self) {}
 
-    /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each. It is to be called even if there are none, as frames that were
-    /// judged before and waited since may be in the batch. A program that has to wait for something calls
+    /// Judges the frames of a batch: [`Judging::decide`] takes a verdict for each. Call it even if there are none: the batch may have frames that
+    /// were judged before and waited since. A program that has to wait for something calls
     /// [`Judging::begin`] after that.
     ///
     /// # Errors
