@@ -7,6 +7,9 @@ use ringway_scenes::{Daemon, PATIENCE, receive, send, until};
 const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 0x01];
 
+/// Frames that the guest has yet to send back when the daemon is killed.
+const UNDER_WAY: u64 = 200;
+
 /// Sends frames. The guest sends each one back. Returns how many came back.
 fn echoes(client: &mut Port, frames: u8) -> usize {
     for number in 0..frames {
@@ -42,9 +45,13 @@ fn virtio_user_goes_on_when_the_daemon_was_killed_under_it() {
             // More than the rings have, so that positions are not those of a new ring.
             until("the guest answers", || echoes(&mut client, 1) == 1);
             (0..8 + times).for_each(|_| assert_eq!(echoes(&mut client, 100), 100, "packed {packed}, restart {times}"));
-            assert_eq!(daemon.port("vm")["drops"], serde_json::json!({}), "packed {packed}, restart {times}");
-            // Frames are under way.
-            (0..200).for_each(|number| send(&mut client, &ringway_scenes::frame(GUEST, CLIENT, number)));
+            // What was under way may be sent back before the client's address is known again.
+            let mut drops = daemon.port("vm")["drops"].clone();
+            let unknown =
+                drops.as_object_mut().unwrap().remove("no_destination").map_or(0, |count| count.as_u64().unwrap());
+            assert!(unknown <= UNDER_WAY, "packed {packed}, restart {times}: {unknown}");
+            assert_eq!(drops, serde_json::json!({}), "packed {packed}, restart {times}");
+            (0..UNDER_WAY as u8).for_each(|number| send(&mut client, &ringway_scenes::frame(GUEST, CLIENT, number)));
             daemon.replace();
             daemon.until_state("vm", "up");
         }

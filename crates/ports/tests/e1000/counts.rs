@@ -130,7 +130,8 @@ fn a_port_counts_what_its_driver_does() {
         assert_eq!(after.tails - before.tails, tails, "{way:?}");
         let answered = driver.answered - driver.register_reads;
         assert_eq!(after.unmasks - before.unmasks, answered, "{way:?}");
-        assert!(after.interrupts - before.interrupts >= driver.interrupts, "{way:?}: {after:?} {driver:?}");
+        // Since the device was made: what it raised while the driver began can be handled only now.
+        assert!(after.interrupts >= driver.interrupts, "{way:?}: {after:?} {driver:?}");
     }
 }
 
