@@ -177,7 +177,11 @@ test: forget-skipped
 forget-skipped:
 	@mkdir -p target && rm -f target/skipped-tests target/times target/times.tests
 
+# Commits after this one have subjects of at most 72 characters.
+SUBJECTS_BASE := c0bc29ae83555c1787fe3ae40e1cdda4bd437bdc
+
 check:
+	packaging/subjects $(SUBJECTS_BASE)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --profile tests --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile tests --workspace --no-deps --quiet
