@@ -4,15 +4,17 @@ use std::collections::HashSet;
 use std::ffi::{CString, c_uint};
 use std::sync::{Mutex, MutexGuard};
 
+use ringway_api::http::Limit;
 use serde_json::Value;
 
 use crate::abi::*;
+use crate::daemon::{self, BODY_WITHIN};
 use crate::device::Device;
-use crate::{http, real, sockets};
+use crate::real;
 
 /// Asks the daemon for its ports. No daemon, no answer, no ports.
 fn ports() -> Vec<Value> {
-    let bytes = http::get(&sockets::control(), "/v1/ports").and_then(|mut body| body.whole());
+    let bytes = daemon::get("/v1/ports").and_then(|mut body| body.whole(Limit::begin(BODY_WITHIN)));
     bytes.map_or_else(|_| Vec::new(), |bytes| read(&bytes))
 }
 

@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use ringway_api::http::{self, Body, Limit};
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, send, shutdown, socketpair};
 
-use crate::http::{self, Body, Limit};
 use crate::source::Mirror;
 use crate::{device, devices};
 
@@ -19,13 +19,17 @@ fn connection(bytes: &[u8]) -> OwnedFd {
     near
 }
 
+fn limit() -> Limit {
+    Limit::begin(Duration::from_secs(5))
+}
+
 fn body(bytes: &[u8]) -> Option<Body> {
-    http::answer(connection(bytes), Limit::begin(Duration::from_secs(5))).ok()
+    http::answer(connection(bytes), limit()).ok()?.successful(limit()).ok()
 }
 
 /// Reads the bytes as the list of ports.
 pub fn list(bytes: &[u8]) {
-    let Some(Ok(list)) = body(bytes).map(|mut body| body.whole()) else { return };
+    let Some(Ok(list)) = body(bytes).map(|mut body| body.whole(limit())) else { return };
     assert!(list.len() <= bytes.len());
     for (name, _, _) in devices::listed(&devices::read(&list)) {
         assert!(device::Device::parse(&name).is_some() && name.len() < 100, "{name:?}");

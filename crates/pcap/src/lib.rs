@@ -23,6 +23,7 @@
 
 mod abi;
 mod breaker;
+mod daemon;
 mod device;
 mod devices;
 mod exports_open;
@@ -33,7 +34,6 @@ mod forward;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod handle;
-mod http;
 mod lock;
 mod pcapng;
 mod real;

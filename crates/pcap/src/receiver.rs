@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ringway_api::http::Failure;
+
 use crate::abi::*;
 use crate::device::Device;
 use crate::filter::Filter;
-use crate::http::Failure;
 use crate::real;
 use crate::selectable::Selectable;
 use crate::sender::Sender;
@@ -246,8 +247,8 @@ fn status_of(error: &ringway_client::AttachError) -> c_int {
 fn refusal(failure: &Failure) -> Refusal {
     let socket = crate::sockets::control();
     match failure {
-        Failure::Refused(404, text) => (PCAP_ERROR_NO_SUCH_DEVICE, text.clone()),
-        Failure::Refused(_, text) => (PCAP_ERROR, format!("the switch refused: {text}")),
+        Failure::Refused(404, refusal) => (PCAP_ERROR_NO_SUCH_DEVICE, refusal.error.clone()),
+        Failure::Refused(_, refusal) => (PCAP_ERROR, format!("the switch refused: {}", refusal.error)),
         Failure::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => (
             PCAP_ERROR_PERM_DENIED,
             format!("may not talk to the ringway daemon at {}: it belongs to another user", socket.display()),

@@ -1,5 +1,5 @@
 //! Port kinds. Each kind is a folder with one public function `open` that makes the parts of a port: its input, its output, its
-//! bell and its signal ([`PortIo`]). The daemon opens a port in the kind's file in `control/src/kinds`.
+//! bell and its signal ([`PortIo`]). The daemon opens a port in the kind's file in `config/src/kinds`.
 //!
 //! The modules stand on floors. A module imports modules of lower floors only (`crates/switch/tests/floors.rs` proves it).
 //!

@@ -18,7 +18,7 @@ pub fn command() -> Command {
 #[must_use]
 pub fn run_if_started() -> Option<ExitCode> {
     (std::env::args_os().next()? == NAME).then(|| {
-        ringway_control::serve::run_closer();
+        ringway_daemon::serve::run_closer();
         ExitCode::SUCCESS
     })
 }

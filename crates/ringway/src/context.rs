@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ringway_control::client::{Client, ClientError};
+use ringway_api::client::{Client, ClientError};
 
 /// The context of a command.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use ringway_control::{log, runtime_dir};
+use ringway_api::paths;
+use ringway_daemon::log;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -50,6 +51,6 @@ impl Global {
     #[must_use]
     pub fn context(self) -> Context {
         let is_default_dir = self.runtime_dir.is_none();
-        Context { is_default_dir, runtime_dir: self.runtime_dir.unwrap_or_else(runtime_dir::default_path) }
+        Context { is_default_dir, runtime_dir: self.runtime_dir.unwrap_or_else(paths::default_path) }
     }
 }

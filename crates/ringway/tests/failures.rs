@@ -294,7 +294,7 @@ fn a_port_that_has_the_switch_fail_comes_back_with_its_counters_and_the_second_t
         "ringway_port_disabled{switch=\"lan0\",port=\"p\"} 1",
         "ringway_port_disabled{switch=\"lan0\",port=\"a\"} 0",
         "ringway_port_faults_total{switch=\"lan0\",port=\"p\",reason=\"internal_error\"} 2",
-        "ringway_faults_total{reason=\"internal_error\",place=\"crates/control/src/inject.rs:",
+        "ringway_faults_total{reason=\"internal_error\",place=\"crates/daemon/src/inject.rs:",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }

@@ -5,12 +5,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ringway_api::http::{Body, Failure};
+
 use super::descriptors::Descriptors;
 use super::frame::{Frame, Way};
 use crate::abi::MAXIMUM_SNAPLEN;
-use crate::http::{self, Body, Failure};
+use crate::daemon;
 use crate::pcapng::{self, Block};
-use crate::sockets;
 
 /// Bytes that are read before frames are looked for.
 const PIECE: usize = 256 << 10;
@@ -38,7 +39,7 @@ impl Mirror {
             bytes => format!("&buffer={}KiB", (bytes >> 10).clamp(256, 1 << 20)),
         };
         let path = format!("/v1/ports/{port}/capture?direction=both&snaplen={MAXIMUM_SNAPLEN}{buffer}");
-        Ok(Mirror::of(http::get(&sockets::control(), &path)?))
+        Ok(Mirror::of(daemon::get(&path)?))
     }
 
     /// Reads a capture from an answer's body.

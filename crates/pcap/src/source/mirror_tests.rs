@@ -3,8 +3,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use ringway_api::http::{self, Limit};
+
 use super::*;
-use crate::http::Limit;
 
 const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n";
 
@@ -20,7 +21,8 @@ fn mirror() -> (Mirror, UnixStream) {
     let (near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
     far.write_all(HEAD).unwrap();
-    let body = http::answer(OwnedFd::from(near), Limit::begin(Duration::from_secs(60))).unwrap();
+    let limit = Limit::begin(Duration::from_secs(60));
+    let body = http::answer(OwnedFd::from(near), limit).and_then(|answer| answer.successful(limit)).unwrap();
     (Mirror::of(body), far)
 }
 

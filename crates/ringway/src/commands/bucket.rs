@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use ringway_control::api::limits::BucketStatus;
-use ringway_control::config::KeyScope;
+use ringway_api::limits::BucketStatus;
+use ringway_config::KeyScope;
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
@@ -59,7 +59,9 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
         What::Set(Changed { name, keys }) => {
-            words::change("bucket set", KeyScope::Bucket, &name, &keys, |name, keys| client.set_bucket(name, keys))
+            words::change("bucket set", KeyScope::Bucket, &name, &keys, |name, keys| {
+                client.set_bucket(name, &keys.to_json())
+            })
         }
         What::Del { name } => words::change_without_keys("bucket del", &name, |name| client.delete_bucket(name)),
         What::List { json } => match client.status() {

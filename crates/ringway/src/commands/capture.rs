@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
-use ringway_control::api::capture::CaptureQuery;
-use ringway_control::client::ClientError;
-use ringway_control::keys::PortRef;
+use ringway_api::PortRef;
+use ringway_api::capture::CaptureQuery;
+use ringway_api::client::ClientError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::context::{Context, USAGE, complain, fail, refuse};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap_complete::Shell;
-use ringway_control::config::KeyScope;
+use ringway_config::KeyScope;
 
 use super::keys::{self, Operation};
 use crate::out;

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use ringway_control::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET};
+use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
 
 use crate::context::{Context, complain};
 

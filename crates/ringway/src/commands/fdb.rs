@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use ringway_control::api::types::FdbEntry;
-use ringway_control::config::Name;
+use ringway_api::types::FdbEntry;
+use ringway_config::Name;
 
 use crate::context::{Context, USAGE, complain, fail};
 use crate::out::{self, Table};

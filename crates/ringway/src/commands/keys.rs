@@ -1,13 +1,13 @@
 //! The keys of ports, buckets and switches in the help of commands and for shell completion, from the tables of keys in
-//! ringway-control.
+//! ringway-config.
 
 use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
-use ringway_control::config::port::PortKey;
-use ringway_control::config::{KeyScope, Kind};
-use ringway_control::keys::Class;
-use ringway_control::keys::{Key, Mutability};
+use ringway_config::keys::Class;
+use ringway_config::keys::{Key, Mutability};
+use ringway_config::port::PortKey;
+use ringway_config::{KeyScope, Kind};
 
 /// Width of the column of `KEY=VALUE`.
 const COLUMN: usize = 32;

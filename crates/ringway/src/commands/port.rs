@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use ringway_control::api::types::PortStatus;
-use ringway_control::config::KeyScope;
+use ringway_api::types::PortStatus;
+use ringway_config::KeyScope;
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
@@ -82,10 +82,10 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let scope = KeyScope::Port;
     match args.what {
         What::Add(Added { name, keys }) => {
-            words::change("port add", scope, &name, &keys, |port, keys| client.add_port(port, keys))
+            words::change("port add", scope, &name, &keys, |port, keys| client.add_port(port, &keys.to_json()))
         }
         What::Set(Changed { name, keys }) => {
-            words::change("port set", scope, &name, &keys, |port, keys| client.set_port(port, keys))
+            words::change("port set", scope, &name, &keys, |port, keys| client.set_port(port, &keys.to_json()))
         }
         What::Del { name } => words::change_without_keys("port del", &name, |port| client.delete_port(port)),
         What::Enable { name } => words::change_without_keys("port enable", &name, |port| client.enable_port(port)),

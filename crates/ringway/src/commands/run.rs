@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringway_control::config::{Config, Host, LoadError, Loaded, load_with_doubts};
-use ringway_control::log;
-use ringway_control::patience;
-use ringway_control::serve::{Event, FLUSH_WITHIN, Options, check, serve};
+use ringway_api::patience;
+use ringway_config::{Config, Host, LoadError, Loaded, load_with_doubts};
+use ringway_daemon::log;
+use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, serve};
 use sd_notify::NotifyState;
 
 use crate::closer;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringway_control::api::types::{Fault, PollerStatus, PortStatus, Status, SwitchStatus};
+use ringway_api::types::{Fault, PollerStatus, PortStatus, Status, SwitchStatus};
 
 use crate::context::{Context, fail};
 use crate::out::{self, Table, time};

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use ringway_control::api::types::SwitchStatus;
-use ringway_control::config::{KeyScope, ProgramKeys};
-use ringway_control::keys::{Name, Node, Value};
+use ringway_api::types::SwitchStatus;
+use ringway_config::keys::{Name, Node, Value};
+use ringway_config::{KeyScope, ProgramKeys};
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
@@ -67,7 +67,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     match args.what {
         What::Set(Changed { name, keys }) => {
             let client = context.client().patience(LOAD_WITHIN);
-            let ask = |name: &Name, keys: &Node| client.set_switch(name, &with_absolute_paths(keys.clone()));
+            let ask = |name: &Name, keys: &Node| client.set_switch(name, &with_absolute_paths(keys.clone()).to_json());
             words::change("switch set", KeyScope::Switch, &name, &keys, ask)
         }
         What::Tell { name, text } => tell(context, &name, &text),

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use ringway_control::api::types::Done;
-use ringway_control::client::ClientError;
-use ringway_control::config::{KeyScope, Mistake};
-use ringway_control::keys::{Entry, Node, Value};
+use ringway_api::client::ClientError;
+use ringway_api::types::Done;
+use ringway_config::keys::{Entry, Node, Value};
+use ringway_config::{KeyScope, Mistake};
 
 use crate::context::{USAGE, complain, fail};
 use crate::out;

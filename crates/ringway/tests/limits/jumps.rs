@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ringway_control::api::types::{PortStatus, Status};
-use ringway_control::client::Client;
+use ringway_api::client::Client;
+use ringway_api::types::{PortStatus, Status};
 use ringway_testing::child::thread_states;
 use rustix::process::Signal;
 

@@ -9,9 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringway_api::client::Client;
+use ringway_api::limits::LimitStatus;
 use ringway_client::Port;
-use ringway_control::api::limits::LimitStatus;
-use ringway_control::client::Client;
 use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 
 use ringway_scenes::flood::{address, config, drops, frame};

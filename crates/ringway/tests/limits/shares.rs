@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use ringway_api::client::Client;
 use ringway_client::Port;
-use ringway_control::client::Client;
 use ringway_traffic::{Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 
 use ringway_scenes::flood::{address, client, clients, config, driver, drops, frame, reaches};

@@ -26,7 +26,7 @@ pub fn binary() -> PathBuf {
     folder.join("ringway")
 }
 
-/// Variable with the seconds that the command and the daemon wait at least for a peer (`control/src/inject.rs`). Tests of shorter limits
+/// Variable with the seconds that the command and the daemon wait at least for a peer (`api/src/patience.rs`). Tests of shorter limits
 /// remove it.
 pub const PATIENCE_VARIABLE: &str = "RINGWAY_PATIENCE";
 

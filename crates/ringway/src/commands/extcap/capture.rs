@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::ValueEnum as _;
-use ringway_control::api::capture::CaptureQuery;
-use ringway_control::keys::PortRef;
+use ringway_api::PortRef;
+use ringway_api::capture::CaptureQuery;
 use ringway_filter::Filter;
 
 use super::args::Args;

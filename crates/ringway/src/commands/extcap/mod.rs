@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use ringway_control::client::ClientError;
-use ringway_control::keys::PortRef;
+use ringway_api::PortRef;
+use ringway_api::client::ClientError;
 use ringway_filter::Filter;
 
 pub use args::Args;

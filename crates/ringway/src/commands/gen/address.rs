@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ringway_control::api::types::PortStatus;
-use ringway_control::keys::Name;
+use ringway_api::Name;
+use ringway_api::types::PortStatus;
 use ringway_traffic::Mac;
 
 use super::attached::Attached;
@@ -80,7 +80,7 @@ pub fn destination(text: &str) -> Result<Destination, String> {
 
 #[cfg(test)]
 mod tests {
-    use ringway_control::api::types::E1000Status;
+    use ringway_api::types::E1000Status;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringway_control::patience;
+use ringway_api::patience;
 use ringway_traffic::report::StationReport;
 use ringway_traffic::{
     CheckReport, Ended, Fill as PumpFill, FrameSpec, Frames, Mac, Origin, ProcessEndpoint, Pump, PumpOptions, Station,

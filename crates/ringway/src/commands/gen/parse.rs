@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_control::keys::units;
+use ringway_api::units;
 
 /// Reads a time above zero.
 pub fn positive(text: &str) -> Result<Duration, String> {

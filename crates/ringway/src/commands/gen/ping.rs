@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_control::keys::units;
+use ringway_api::units;
 use ringway_traffic::{FrameSpec, Limits, Mac, PingOptions, ping};
 
 use super::address::Destination;

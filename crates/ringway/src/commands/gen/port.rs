@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringway_api::paths::ATTACH_SOCKET;
+use ringway_api::patience;
 use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
-use ringway_control::patience;
-use ringway_control::runtime_dir::ATTACH_SOCKET;
 use ringway_traffic::{E1000Options, Endpoint, MAX_RING, ProcessEndpoint, VirtioOptions, WaitMode};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

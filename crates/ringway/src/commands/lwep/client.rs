@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_control::patience;
+use ringway_api::patience;
 use ringway_link::Link;
 use ringway_lwep::{Connection, Event, Nanos, Options, Reason, SendError};
 use ringway_traffic::Mac;

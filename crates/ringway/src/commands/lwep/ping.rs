@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ringway_control::keys::units;
+use ringway_api::units;
 use ringway_link::Link;
 use ringway_lwep::Nanos;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::net::Ipv4Addr;
 
-use ringway_control::runtime_dir::ATTACH_SOCKET;
+use ringway_api::paths::ATTACH_SOCKET;
 use ringway_link::{AnyLink, AnyOptions, Link, LinkName};
 use ringway_lwep::{Endpoint, Options};
 use ringway_traffic::Mac;

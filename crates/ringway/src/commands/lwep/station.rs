@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ringway_control::patience;
+use ringway_api::patience;
 use ringway_link::Link;
 use ringway_lwep::{Endpoint, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

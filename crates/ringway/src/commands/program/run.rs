@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringway_control::config::Name;
+use ringway_config::Name;
 use ringway_programs::{Offline, OfflineFrame};
 use ringway_traffic::Mac;
 use ringway_traffic::pcap::CaptureReader;

@@ -9,9 +9,9 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringway_control::api::types::Status;
-use ringway_control::keys::PortRef;
-use ringway_control::keys::units;
+use ringway_api::PortRef;
+use ringway_api::types::Status;
+use ringway_api::units;
 
 use crate::context::{Context, USAGE, complain, fail};
 use crate::out::{self, Table};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ringway_control::api::limits::{BucketStatus, LimitStatus};
-use ringway_control::api::types::{PollerStatus, PortStatus, Status, Traffic};
-use ringway_control::keys::PortRef;
+use ringway_api::PortRef;
+use ringway_api::limits::{BucketStatus, LimitStatus};
+use ringway_api::types::{PollerStatus, PortStatus, Status, Traffic};
 use serde::Serialize;
 
 use crate::out::Scaled;

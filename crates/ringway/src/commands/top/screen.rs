@@ -8,10 +8,10 @@ use std::time::Duration;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::widgets::TableState;
-use ringway_control::api::types::Status;
-use ringway_control::client::Client;
-use ringway_control::keys::PortRef;
-use ringway_control::keys::units;
+use ringway_api::PortRef;
+use ringway_api::client::Client;
+use ringway_api::types::Status;
+use ringway_api::units;
 use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

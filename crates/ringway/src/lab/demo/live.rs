@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use ringway_control::api::types::{PortStatus, Status, Traffic};
-use ringway_control::client::Client;
+use ringway_api::client::Client;
+use ringway_api::types::{PortStatus, Status, Traffic};
 
 use super::outcome::{Outcome, Stop};
 use super::say::say;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ringway_control::client::Client;
-use ringway_control::keys::Node;
+use ringway_api::client::Client;
+use ringway_config::keys::Node;
 
 use super::outcome::{NotDone, Outcome, Stop};
 use super::patience::PATIENCE;
@@ -99,7 +99,7 @@ impl Stage {
     fn add_port(&self, name: &str, keys: &[(&str, &str)]) -> Outcome<()> {
         let failed = |why: String| NotDone::Failed(format!("cannot add port {name}: {why}"));
         let keys = Node::of_texts(&[&[("switch", "lan0")], keys].concat());
-        let added = self.client().add_port(&name.parse().map_err(failed)?, &keys);
+        let added = self.client().add_port(&name.parse().map_err(failed)?, &keys.to_json());
         added.map(drop).map_err(|error| failed(error.to_string()))
     }
 }

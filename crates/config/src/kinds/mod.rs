@@ -1,0 +1,68 @@
+//! Kinds of ports. A kind is a file here with its settings and their keys, opening, and status. Its line in `kinds!` below and its
+//! `mod` register it. Its data path is a folder of ringway-ports.
+//!
+//! - [`contract`]: the interface of a kind for the configuration and the daemon.
+//! - [`device`], [`socket`], [`access`], [`memory`]: keys that several kinds have.
+//! - `features`: names of virtio's feature bits.
+//! - `netns`: work inside a network namespace.
+
+pub mod access;
+pub mod contract;
+pub mod device;
+pub mod e1000;
+mod features;
+pub mod memory;
+pub mod netns;
+pub mod packet;
+pub mod process;
+mod register;
+pub mod socket;
+pub mod stream;
+pub mod tap;
+pub mod vhost_user;
+pub mod xdp;
+
+pub use contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, Setter, State};
+use register::kinds;
+
+kinds! {
+    Process = process::Process,
+    Tap = tap::Tap,
+    VhostUser = vhost_user::VhostUser,
+    E1000 = e1000::E1000,
+    Stream = stream::Stream,
+    Xdp = xdp::Xdp,
+    Packet = packet::Packet,
+}
+
+/// Values of `kind` that are reserved for later versions.
+pub const RESERVED_KINDS: [&str; 1] = ["vxlan"];
+
+impl Kind {
+    /// Returns the indefinite article of the kind's name.
+    pub fn article(self) -> &'static str {
+        if self.as_str().starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
+    }
+}
+
+impl Settings {
+    /// Returns true if the port has a network device, so that the kernel may take long to open it.
+    pub fn is_device(&self) -> bool {
+        matches!(self.own().end(), End::Device { .. })
+    }
+
+    /// Returns the path of the port's socket, if it has one.
+    pub fn socket(&self) -> Option<&std::path::Path> {
+        if let End::Socket { path, .. } = self.own().end() { Some(path) } else { None }
+    }
+
+    /// Returns the network namespace of the port's device, if that is not the daemon's.
+    pub fn netns(&self) -> Option<&str> {
+        if let End::Device { netns, .. } = self.own().end() { netns } else { None }
+    }
+
+    /// Returns the path of the socket that Ringway makes for the port, if it makes one.
+    pub fn own_socket(&self) -> Option<&std::path::Path> {
+        if let End::Socket { path, listens: true } = self.own().end() { Some(path) } else { None }
+    }
+}

@@ -1,0 +1,278 @@
+//! Opens the network devices of ports without the daemon's lock.
+//!
+//! Requests about devices wait for locks of the kernel that any user can hold for as long as he likes (`docs/decisions/waits.md`). So
+//! each device is opened on a thread of its own, and nobody waits for that thread longer than [`ANSWER_WITHIN`].
+//!
+//! A change that needs devices is refused with [`WantedDevice`]s before it has changed anything. `settle` has them opened, and tries the
+//! change again with the results. The daemon opens the device of a port that was closed in the same way, and looks for the result when the
+//! thread says that there is one (`reopen`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::oneshot::{Receiver, channel};
+
+use super::live::NewPort;
+use super::open::{self, Place};
+use super::refused::Refused;
+use super::wanted_device::WantedDevice;
+use ringway_api::patience;
+use ringway_config::{Name, Port};
+
+/// Longest wait for the kernel to open a device.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Longer for each device of a change.
+const MORE: Duration = Duration::from_millis(50);
+/// Most threads that open devices. Those that nobody waits for any more stay until the kernel answers.
+const THREADS_MAX: usize = 64;
+/// These threads.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// Why a port's device is not open.
+#[derive(Debug)]
+pub enum NotOpen {
+    /// The kernel refuses, or the machine has no thread.
+    Refused(Refused),
+    /// The kernel has not answered in time.
+    Unanswered(String),
+}
+
+impl From<NotOpen> for Refused {
+    fn from(why: NotOpen) -> Self {
+        match why {
+            NotOpen::Refused(refused) => refused,
+            NotOpen::Unanswered(what) => Self::Unavailable(what),
+        }
+    }
+}
+
+/// The result for a port.
+#[derive(Debug)]
+pub struct TriedDevice {
+    name: Name,
+    settings: Port,
+    result: Result<NewPort, NotOpen>,
+}
+
+/// The results for a change.
+#[derive(Debug, Default)]
+pub struct TriedDevices(Vec<TriedDevice>);
+
+impl TriedDevices {
+    /// Takes the result for this port, if its device was tried with these settings.
+    pub fn take(&mut self, name: &Name, settings: &Port) -> Option<Result<NewPort, NotOpen>> {
+        let at = self.0.iter().position(|tried| tried.is_of(name, settings))?;
+        Some(self.0.swap_remove(at).result)
+    }
+
+    /// Adds further results.
+    pub fn append(&mut self, mut further: Self) {
+        self.0.append(&mut further.0);
+    }
+
+    /// Returns true if there is a result for this port.
+    pub fn have(&self, name: &Name, settings: &Port) -> bool {
+        self.0.iter().any(|tried| tried.is_of(name, settings))
+    }
+}
+
+impl TriedDevice {
+    fn is_of(&self, name: &Name, settings: &Port) -> bool {
+        self.name == *name && self.settings == *settings
+    }
+}
+
+/// A device that is being opened. Dropping this gives it up: the thread closes what it still opens.
+#[derive(Debug)]
+pub struct OpeningDevice {
+    name: Name,
+    settings: Port,
+    begun: Instant,
+    /// No thread was started, for this reason.
+    refused: Option<Refused>,
+    result: Receiver<Result<NewPort, Refused>>,
+}
+
+impl WantedDevice {
+    /// Begins to open the device.
+    pub fn open(self) -> OpeningDevice {
+        self.open_by(|WantedDevice { name, settings, runtime_dir, access, namespace, events }| {
+            // The daemon chooses the poller.
+            open::port(name, settings, 0, &Place { runtime_dir, access, namespace: namespace.as_ref(), events })
+        })
+    }
+
+    fn open_by(self, open: impl FnOnce(&Self) -> Result<NewPort, Refused> + Send + 'static) -> OpeningDevice {
+        let (name, settings, events) = (self.name.clone(), self.settings.clone(), Arc::clone(&self.events));
+        let (done, result) = channel();
+        let begin = || {
+            let thread = Thread::claim()?;
+            let run = move || {
+                // Nobody may want it any more: then it is closed here.
+                let _ = done.send(open(&self));
+                drop(thread);
+                events.wake();
+            };
+            let started = std::thread::Builder::new().name("open-device".to_owned()).spawn(run);
+            started.map(drop).map_err(|why| Refused::by_system(format!("cannot start a thread: {why}"), &why))
+        };
+        let refused = begin().err();
+        OpeningDevice { name, settings, begun: Instant::now(), refused, result }
+    }
+
+    fn unanswered(self, what: String) -> TriedDevice {
+        TriedDevice { name: self.name, settings: self.settings, result: Err(NotOpen::Unanswered(what)) }
+    }
+}
+
+/// One of the threads that open devices.
+struct Thread;
+
+impl Thread {
+    fn claim() -> Result<Self, Refused> {
+        let thread = Self;
+        if THREADS.fetch_add(1, Ordering::Relaxed) >= THREADS_MAX {
+            let what = format!("the kernel has not answered yet about {THREADS_MAX} other devices");
+            return Err(Refused::Unavailable(what));
+        }
+        Ok(thread)
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl OpeningDevice {
+    /// Returns true if the port is to have these settings.
+    pub fn is_for(&self, settings: &Port) -> bool {
+        self.settings == *settings
+    }
+
+    /// Returns the result, if there is one.
+    pub fn look(&mut self) -> Option<Result<NewPort, NotOpen>> {
+        if let Some(refused) = self.refused.take() {
+            return Some(Err(NotOpen::Refused(refused)));
+        }
+        match self.result.try_recv() {
+            Ok(result) => Some(result.map_err(NotOpen::Refused)),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => Some(Err(failed())),
+        }
+    }
+
+    /// Waits for the result, no longer than `within`.
+    async fn wait(&mut self, within: Duration) -> Result<NewPort, NotOpen> {
+        if let Some(refused) = self.refused.take() {
+            return Err(NotOpen::Refused(refused));
+        }
+        match tokio::time::timeout(within, &mut self.result).await {
+            Ok(Ok(result)) => result.map_err(NotOpen::Refused),
+            Ok(Err(_)) => Err(failed()),
+            Err(_) => Err(NotOpen::Unanswered(self.unanswered())),
+        }
+    }
+
+    /// Returns why nobody waits any longer, if the kernel has not answered in time.
+    pub fn late(&self) -> Option<String> {
+        (self.begun.elapsed() >= patience(ANSWER_WITHIN)).then(|| self.unanswered())
+    }
+
+    fn unanswered(&self) -> String {
+        let (switch, name, seconds) = (&self.settings.switch, &self.name, ANSWER_WITHIN.as_secs());
+        format!(
+            "the kernel has not answered for {seconds} s: it opens the device of port {switch}:{name}, and another program may hold the \
+             kernel's lock of network devices"
+        )
+    }
+}
+
+fn failed() -> NotOpen {
+    NotOpen::Refused(Refused::Failed("the thread that opens the device has failed".to_owned()))
+}
+
+/// Opens devices one after the other, and waits for all within [`ANSWER_WITHIN`], and 50 ms more for each of them: the kernel's lock may be held in slices.
+pub async fn open_all(wanted: Vec<WantedDevice>) -> TriedDevices {
+    let mut tried = TriedDevices::default();
+    let mut late = None;
+    let within = ANSWER_WITHIN + MORE * u32::try_from(wanted.len()).unwrap_or(u32::MAX);
+    let deadline = Instant::now() + patience(within);
+    for wanted in wanted {
+        // The others would wait for the same lock.
+        if let Some(what) = &late {
+            tried.0.push(wanted.unanswered(String::clone(what)));
+            continue;
+        }
+        let mut opening = wanted.open();
+        let result = opening.wait(deadline.saturating_duration_since(Instant::now())).await;
+        if let Err(NotOpen::Unanswered(what)) = &result {
+            late = Some(what.clone());
+        }
+        tried.0.push(TriedDevice { name: opening.name, settings: opening.settings, result });
+    }
+    tried
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use ringway_config::{Access, Kind};
+
+    fn wanted() -> WantedDevice {
+        let name: Name = "tap0".parse().unwrap();
+        WantedDevice {
+            settings: Port::new("lan0".parse().unwrap(), Kind::Tap, &name),
+            name,
+            runtime_dir: PathBuf::new(),
+            access: Access::default(),
+            namespace: None,
+            events: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_answer_is_waited_for_so_long_and_named() {
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
+        let mut opening = wanted().open_by(move |_| {
+            let _ = may_end.recv();
+            Err(Refused::Failed(String::new()))
+        });
+        assert!(opening.look().is_none() && opening.late().is_none());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let result = runtime.block_on(opening.wait(Duration::ZERO));
+        let Err(NotOpen::Unanswered(what)) = result else { panic!("it should wait in vain") };
+        assert!(
+            what.starts_with("the kernel has not answered for 5 s: it opens the device of port lan0:tap0"),
+            "{what}"
+        );
+        opening.begun -= ANSWER_WITHIN;
+        assert_eq!(opening.late(), Some(what));
+        drop(end);
+    }
+
+    #[test]
+    fn a_result_is_of_the_port_with_the_settings_that_were_tried() {
+        let mut opening = wanted().open_by(|_| Err(Refused::Failed("why".to_owned())));
+        let result = loop {
+            if let Some(result) = opening.look() {
+                break result;
+            }
+            std::thread::yield_now();
+        };
+        let OpeningDevice { name, settings, .. } = opening;
+        let others = Port { weight: settings.weight + 1, ..settings.clone() };
+        let mut tried = TriedDevices(vec![TriedDevice { name: name.clone(), settings: settings.clone(), result }]);
+        assert!(tried.take(&name, &others).is_none() && tried.have(&name, &settings));
+        let Some(Err(NotOpen::Refused(Refused::Failed(why)))) = tried.take(&name, &settings) else {
+            panic!("a result")
+        };
+        assert_eq!(why, "why");
+        assert!(!tried.have(&name, &settings));
+    }
+}

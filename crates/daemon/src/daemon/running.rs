@@ -1,0 +1,272 @@
+//! The running configuration, and the configuration that a request would make of it. Nothing here touches the system: a
+//! request becomes a new [`Config`], complete and checked, or a refusal.
+//!
+//! Its two sources are the configuration file and commands. A reload sets everything that the file names, and removes what the file
+//! named before and does not name now. What commands added stays, unless the file now names it too.
+//!
+//! Commands that set a port, a bucket or a switch make a complete configuration from the running one. It takes the same path as a
+//! configuration from a file. `config/check.rs` alone checks that its parts agree, together with the dynamic ports. A change is
+//! refused for a disagreement that it causes or makes worse.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use super::refused::Refused;
+use ringway_config::check::check;
+use ringway_config::doubts::doubts;
+use ringway_config::keys::{Entry, Keys, Node, PortRef, Value};
+use ringway_config::port::{self, DynamicPorts};
+use ringway_config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Places, Port, Switch, load};
+
+/// The configuration in force and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The configuration in force.
+    pub config: Config,
+    /// The file as it was read last.
+    from_file: Config,
+    file: Option<PathBuf>,
+    host: Host,
+}
+
+impl Running {
+    /// The configuration of a file, and nothing else.
+    pub fn new(file: Option<PathBuf>, from_file: Config, host: Host) -> Self {
+        Self { config: from_file.clone(), from_file, file, host }
+    }
+
+    /// The file as it was read last.
+    pub fn from_file(&self) -> &Config {
+        &self.from_file
+    }
+
+    /// The lines of the file's sections.
+    pub fn places(&self) -> Places {
+        self.file.as_deref().map(Places::read).unwrap_or_default()
+    }
+
+    /// The directory of the daemon's sockets.
+    pub fn runtime_dir(&self) -> &Path {
+        &self.host.runtime_dir
+    }
+
+    /// Returns the configuration with one more port. If the port is one of the `dynamic` ports, it becomes a configured one and keeps the
+    /// values of keys that are not written.
+    ///
+    /// # Errors
+    /// Keys are wrong or missing, or the name is taken.
+    pub fn with_port(&self, port: &PortRef, keys: &Node, dynamic: &DynamicPorts) -> Result<Config, Refused> {
+        let mistakes = RefCell::default();
+        let keys = with_switch_of(port, keys);
+        let keys = Keys::new("", &keys, None, &mistakes);
+        let new = Port::read_section(&port.name, &keys, dynamic);
+        if let (Some(new), Some(given)) = (&new, &port.switch)
+            && new.switch != *given
+        {
+            keys.wrong(
+                "switch",
+                None,
+                format!("\"{}\" is not the switch of \"{port}\"", new.switch),
+                "write one of them",
+            );
+        }
+        port::finish(keys);
+        let mistakes = mistakes.into_inner();
+        let Some(new) = new.filter(|_| mistakes.is_empty()) else { return Err(Refused::Mistakes(mistakes)) };
+        if let Some(old) = self.config.ports.get(&port.name) {
+            let what = format!(
+                "port \"{}\" exists already, on switch \"{}\": change it with \"port set\"",
+                port.name, old.switch
+            );
+            return Err(Refused::Conflict(what));
+        }
+        let mut config = self.config.clone();
+        if config.attach.create == Create::Switches {
+            config.switches.entry(new.switch.clone()).or_default();
+        }
+        config.ports.insert(port.name.clone(), new);
+        Ok(config)
+    }
+
+    /// Returns the configuration with a configured port changed.
+    ///
+    /// # Errors
+    /// Keys are wrong or cannot change.
+    pub fn with_change(&self, name: &Name, keys: &Node) -> Result<Config, Refused> {
+        let Some(old) = self.config.ports.get(name) else { return Err(unknown(name)) };
+        let new = changed(old, keys)?;
+        let mut config = self.config.clone();
+        config.ports.insert(name.clone(), new);
+        Ok(config)
+    }
+
+    /// Returns the configuration without a configured port.
+    ///
+    /// # Errors
+    /// There is no such port.
+    pub fn without_port(&self, name: &Name) -> Result<Config, Refused> {
+        let mut config = self.config.clone();
+        let gone = config.ports.remove(name).ok_or_else(|| unknown(name))?;
+        let used = config.ports.values().any(|port| port.switch == gone.switch);
+        let is_plain = config.switches.get(&gone.switch).is_none_or(|switch| *switch == Switch::default());
+        if !used && is_plain && !self.from_file.switches.contains_key(&gone.switch) {
+            // "port add" made the switch.
+            config.switches.remove(&gone.switch);
+        }
+        Ok(config)
+    }
+
+    /// Returns the configuration with a bucket that has these keys and the defaults of the others.
+    ///
+    /// # Errors
+    /// Keys are wrong or missing.
+    pub fn with_bucket(&self, name: &Name, keys: &Node) -> Result<Config, Refused> {
+        let bucket = read(keys, Bucket::read)?;
+        let mut config = self.config.clone();
+        config.buckets.extend(bucket.map(|bucket| (name.clone(), bucket)));
+        Ok(config)
+    }
+
+    /// Returns the configuration without a bucket that no port uses.
+    pub fn without_bucket(&self, name: &Name) -> Config {
+        let mut config = self.config.clone();
+        config.buckets.remove(name);
+        config
+    }
+
+    /// Returns the configuration with a switch changed from `old`.
+    ///
+    /// # Errors
+    /// Keys are wrong.
+    pub fn with_switch(&self, name: &Name, old: &Switch, keys: &Node) -> Result<Config, Refused> {
+        let mut new = read(keys, |keys| Switch::read_section(keys, old))?;
+        let mut mistakes = Vec::new();
+        if let Forwarding::Program(program) = &mut new.forwarding {
+            let is_relative = |path: &Path| !path.as_os_str().is_empty() && path.is_relative();
+            for (key, path) in program.paths().filter(|(_, path)| is_relative(path)) {
+                let what = format!("{} is a relative path, and the daemon does not know whose", path.display());
+                let (key, right) = (format!("forwarding.{key}"), "write an absolute one".to_owned());
+                mistakes.push(Mistake { key, span: None, what, right });
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(Refused::Mistakes(mistakes));
+        }
+        let mut config = self.config.clone();
+        config.switches.insert(name.clone(), new);
+        Ok(config)
+    }
+
+    /// Reads the file again. The result goes to [`Running::reloaded`] once its configuration runs.
+    ///
+    /// # Errors
+    /// There is no file, or it has mistakes.
+    pub fn reread(&self) -> Result<Reread, Refused> {
+        let file = self.file.as_deref().ok_or_else(|| {
+            Refused::Conflict(
+                "there is no configuration file to read again: \"ringway run\" was started without --config".to_owned(),
+            )
+        })?;
+        let from_file = load(file, &self.host)?;
+        let mut config = from_file.clone();
+        let added = |name: &Name| !self.from_file.ports.contains_key(name);
+        for (name, port) in self.config.ports.iter().filter(|(name, _)| added(name)) {
+            config.ports.entry(name.clone()).or_insert_with(|| port.clone());
+        }
+        let added = |name: &Name| !self.from_file.buckets.contains_key(name);
+        for (name, bucket) in self.config.buckets.iter().filter(|(name, _)| added(name)) {
+            config.buckets.entry(name.clone()).or_insert_with(|| bucket.clone());
+        }
+        let added = |name: &Name| !self.from_file.switches.contains_key(name);
+        for (name, switch) in self.config.switches.iter().filter(|(name, _)| added(name)) {
+            config.switches.entry(name.clone()).or_insert_with(|| switch.clone());
+        }
+        Ok(Reread { config, from_file })
+    }
+
+    /// Checks that the parts of `config` and the dynamic ports agree: `before` are the dynamic ports now, `after` those with `config`.
+    /// Disagreements that exist already, as bad or worse, are no reason to refuse. Messages about the part in question (`about`: a
+    /// prefix of keys) name its keys without the prefix.
+    ///
+    /// # Errors
+    /// Parts disagree.
+    pub fn check(
+        &self,
+        before: &DynamicPorts,
+        config: &Config,
+        after: &DynamicPorts,
+        about: &str,
+    ) -> Result<(), Refused> {
+        let mut findings = check(config, after, &self.host, about);
+        if !findings.is_empty() {
+            let before = check(&self.config, before, &self.host, about);
+            findings.retain(|finding| !finding.is_in(&before));
+        }
+        let without_prefix = |mut mistake: Mistake| {
+            if let Some(key) = mistake.key.strip_prefix(about) {
+                mistake.key = key.to_owned();
+            }
+            mistake
+        };
+        let mistakes: Vec<Mistake> = findings.into_iter().map(|finding| without_prefix(finding.into())).collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(Refused::Mistakes(mistakes)) }
+    }
+
+    /// Returns what is doubtful in the configuration, with these dynamic ports.
+    pub fn doubts(&self, dynamic: &DynamicPorts) -> Vec<Mistake> {
+        doubts(&self.config, dynamic).into_iter().map(Mistake::from).collect()
+    }
+
+    /// Takes note that the configuration of a reload runs.
+    pub fn reloaded(&mut self, reread: Reread) {
+        self.config = reread.config;
+        self.from_file = reread.from_file;
+    }
+}
+
+/// A configuration file that was read again.
+#[derive(Clone, Debug)]
+pub struct Reread {
+    /// The configuration with what commands added.
+    pub config: Config,
+    from_file: Config,
+}
+
+/// Reads keys.
+///
+/// # Errors
+/// Keys are wrong.
+fn read<T>(keys: &Node, read: impl FnOnce(Keys<'_>) -> T) -> Result<T, Refused> {
+    let mistakes = RefCell::default();
+    let read = read(Keys::new("", keys, None, &mistakes));
+    let mistakes = mistakes.into_inner();
+    if mistakes.is_empty() { Ok(read) } else { Err(Refused::Mistakes(mistakes)) }
+}
+
+/// Returns the port `old` with these keys changed.
+///
+/// # Errors
+/// Keys are wrong or cannot change.
+pub fn changed(old: &Port, keys: &Node) -> Result<Port, Refused> {
+    read(keys, |keys| {
+        let new = old.changed(&keys);
+        port::finish(keys);
+        new
+    })
+}
+
+/// Adds the key `switch` if the port is named `SWITCH:NAME`.
+fn with_switch_of(port: &PortRef, keys: &Node) -> Node {
+    let mut keys = keys.clone();
+    if let (Value::Table(entries), Some(switch)) = (&mut keys.value, &port.switch)
+        && entries.iter().all(|e| e.key != "switch")
+    {
+        let node = Node::new(Value::Text(switch.to_string()));
+        entries.push(Entry { key: "switch".to_owned(), span: None, node });
+    }
+    keys
+}
+
+fn unknown(name: &Name) -> Refused {
+    Refused::Unknown(format!("there is no port \"{name}\": see \"ringway port list\""))
+}

@@ -1,0 +1,22 @@
+//! The daemon that ties ports, switches and pollers together, and its administration API.
+//!
+//! The modules stand on floors. A module imports modules of lower floors and, within its own folder, files that stand below it.
+//! `crates/switch/tests/floors.rs` checks this.
+//!
+//! ```text
+//!  serve        the process: sockets, signals, timers
+//!  http         the server on control.sock: routes, metrics, /openapi.json
+//!  daemon       the running switches, ports and pollers, and their changes
+//!  runtime_dir  the directory with the sockets                     inject    failures that tests ask for
+//! ```
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
+
+pub mod daemon;
+pub mod http;
+mod inject;
+pub mod runtime_dir;
+pub mod serve;
+
+/// What the daemon says.
+pub use ringway_engine::log;

@@ -1,0 +1,362 @@
+//! The daemon's process: claims the runtime directory, makes the sockets, waits for signals, faults and time, ends cleanly.
+//!
+//! - The attach server is a thread of its own. The API is a single-threaded tokio runtime on the main thread.
+//! - A panic that nothing contains ends the process with status 70, by a panic hook, which also covers tokio's tasks.
+//! - The control loop feeds the service manager's watchdog after it has looked at the pollers (`Engine::stuck_pollers`).
+//! - SIGTERM ends the process within 8 s in any case.
+
+use std::future::pending;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringway_engine::{fatal, log};
+use ringway_ports::process::AttachServer;
+use ringway_ports::unclosed_devices;
+use tokio::net::unix::pipe::Receiver;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use crate::daemon::attach::AttachHost;
+use crate::daemon::running::Running;
+use crate::daemon::settle::{settle, start};
+use crate::daemon::{Daemon, Refused, change, lock, programs};
+use crate::http::{routes, server};
+use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
+use ringway_api::patience;
+use ringway_config::{Config, Host};
+
+use crate::runtime_dir::{ClaimError, RuntimeDir};
+
+/// Interval between two sweeps of the MAC tables, and between two attempts to open ports that are not open.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+/// Interval between two checks of the pollers without a watchdog.
+const CHECK_EVERY: Duration = Duration::from_secs(15);
+
+/// Longest time from the signal that ends the daemon to its end.
+const END_WITHIN: Duration = Duration::from_secs(8);
+
+/// Longest wait at the end for the log to be written.
+pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
+
+pub use ringway_ports::run_closer;
+
+/// What to serve.
+#[derive(Debug)]
+pub struct Options {
+    /// The directory for the sockets.
+    pub runtime_dir: PathBuf,
+    /// The file that `config` was read from, for reloading.
+    pub file: Option<PathBuf>,
+    /// The configuration.
+    pub config: Config,
+    /// Makes the command of a process that calls [`run_closer`]: it closes what clients can keep from being closed. Without one, clients can
+    /// keep the daemon from ending.
+    pub closer: Option<fn() -> std::process::Command>,
+    /// The time without a keep-alive ([`Event::Alive`]) after which the service manager ends the daemon.
+    pub watchdog: Option<Duration>,
+}
+
+/// Events for the process of the daemon.
+#[derive(Debug)]
+pub enum Event {
+    /// Ports accept clients.
+    Ready,
+    /// A reload (SIGHUP) made these changes.
+    Reloaded(Vec<String>),
+    /// A reload (SIGHUP) was refused.
+    NotReloaded(Refused),
+    /// All pollers and the control thread make progress. Sent twice in the time of the watchdog, if there is one.
+    Alive,
+    /// The daemon is about to end.
+    Stopping,
+}
+
+/// Why the daemon could not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The runtime directory cannot be claimed.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// A part of the configuration cannot be had.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The kernel refused something.
+    #[error("{what}: {why}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The kernel's reason.
+        why: io::Error,
+    },
+}
+
+impl ServeError {
+    /// Returns true if the configuration has to be changed: to start again is in vain.
+    #[must_use]
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::Refused(Refused::Mistakes(_) | Refused::Conflict(_) | Refused::File(_)))
+    }
+}
+
+/// Says whether this machine has what every daemon with this configuration needs: the compiler of forwarding programs.
+///
+/// # Errors
+/// What is missing.
+pub fn check(config: &Config) -> Result<(), ServeError> {
+    Ok(programs::check(config).map_err(Refused::from)?)
+}
+
+/// Serves until SIGTERM or SIGINT, and calls `notify` for each event.
+///
+/// A panic that nothing contains, on any thread, ends the process with status 70, and so does the end of the API's task. A service
+/// manager then starts the daemon again. Without that, the daemon would be alive and serve nobody.
+///
+/// # Errors
+/// It could not start.
+pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeError> {
+    end_on_panics();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|why| system("cannot start the control thread", why))?;
+    let claim = RuntimeDir::claim(&options.runtime_dir)?;
+    raise_descriptor_limit();
+    if let Some(closer) = options.closer {
+        ringway_ports::start_closer(closer);
+    }
+    let result = runtime.block_on(run(&claim, options, notify));
+    // With what the tasks of the API still have.
+    drop(runtime);
+    ringway_ports::end_closer();
+    result
+}
+
+async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)) -> Result<(), ServeError> {
+    let listen_to = |kind| signal(kind).map_err(|why| system("cannot listen to signals", why));
+    let mut terminate = listen_to(SignalKind::terminate())?;
+    let mut interrupt = listen_to(SignalKind::interrupt())?;
+    let mut hangup = listen_to(SignalKind::hangup())?;
+
+    let sockets = options.config.sockets.clone();
+    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path())))?;
+    let engine_changed = daemon.engine_changed();
+    let events = daemon.events();
+    let daemon = Arc::new(Mutex::new(daemon));
+    let begun = tokio::select! {
+        begun = start(&daemon) => Some(begun?),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    let Some(mut loading) = begun else {
+        notify(Event::Stopping);
+        end_process_within(patience(END_WITHIN));
+        return end(&daemon).await;
+    };
+    let attach_socket = claim.socket(ATTACH_SOCKET);
+    let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
+        .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
+    let open_to = sockets.attach.get().set(&attach_socket);
+    open_to.map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
+    lock(&daemon).set_disconnector(attach.disconnector());
+    let control_socket = claim.socket(CONTROL_SOCKET);
+    let listen = || {
+        let listener = server::bind(&control_socket, &sockets.control.get())
+            .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
+        Ok::<_, ServeError>(tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon)))))
+    };
+    let listen_again = || {
+        let again = attach.listen_again(&sockets.attach.get());
+        again.map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))
+    };
+    let mut api = listen()?;
+    let [mut attach_path, mut control_path] = [&attach_socket, &control_socket].map(SocketPath::new);
+
+    notify(Event::Ready);
+    let mut faults = fault_signal(&daemon);
+    let mut every_second = tokio::time::interval(SWEEP_EVERY);
+    every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Each check asks the pollers to go round their loops, and finds the ones that have not since the check before.
+    let mut check = tokio::time::interval(options.watchdog.map_or(CHECK_EVERY, |watchdog| watchdog / 2));
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // One at a time: another signal waits in `hangup`, and is one more reload.
+    let mut reload = None;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv(), if reload.is_none() => reload = Some(Box::pin(change(&daemon, Daemon::reload))),
+            done = completed(reload.as_mut()) => {
+                reload = None;
+                notify(done.map_or_else(Event::NotReloaded, Event::Reloaded));
+            }
+            Some(loaded) = loading.next() => lock(&daemon).bring(loaded),
+            () = engine_changed.notified() => faults = fault_signal(&daemon),
+            () = wait_for(faults.as_ref()) => end_faulty(&daemon).await,
+            () = events.wait() => {
+                let failed = lock(&daemon).note_events();
+                if failed {
+                    end_faulty(&daemon).await;
+                }
+            }
+            _ = every_second.tick() => {
+                if faults.is_none() {
+                    faults = fault_signal(&daemon);
+                }
+                // Faults that pollers which have ended noted are not signalled.
+                end_faulty(&daemon).await;
+                let is_any = lock(&daemon).end_in_old_namespaces();
+                if is_any {
+                    end_faulty(&daemon).await;
+                }
+                let mut locked = lock(&daemon);
+                locked.sweep();
+                locked.reopen();
+                // They come one by one: a slow one keeps neither others nor changes waiting.
+                loading.add(locked.due_programs());
+                drop(locked);
+                attach_path.restore(listen_again);
+                if let Some(again) = control_path.restore(listen) {
+                    // What it has accepted goes on.
+                    std::mem::replace(&mut api, again).abort();
+                }
+            }
+            _ = check.tick() => if lock(&daemon).check_pollers() && options.watchdog.is_some() {
+                notify(Event::Alive);
+            },
+            ended = &mut api => fatal(&format!("a defect of Ringway, please report it: the API has ended ({ended:?})")),
+        }
+    }
+    drop((reload, loading));
+    notify(Event::Stopping);
+    end_process_within(patience(END_WITHIN));
+    api.abort();
+    // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
+    drop(attach);
+    end(&daemon).await
+}
+
+/// The path of a socket of Ringway's own, which somebody may remove.
+struct SocketPath<'a> {
+    path: &'a Path,
+    /// It was removed, and could not be made again: this is in the log.
+    is_lost: bool,
+}
+
+impl<'a> SocketPath<'a> {
+    fn new(path: &'a PathBuf) -> Self {
+        Self { path, is_lost: false }
+    }
+
+    /// Makes the socket again if its path is gone. Returns what `listen` returns then.
+    fn restore<T>(&mut self, listen: impl FnOnce() -> Result<T, ServeError>) -> Option<T> {
+        if !self.path.symlink_metadata().is_err_and(|why| why.kind() == ErrorKind::NotFound) {
+            self.is_lost = false;
+            return None;
+        }
+        match listen() {
+            Ok(listening) => {
+                tracing::warn!("{} was removed: it is made again", self.path.display());
+                Some(listening)
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut self.is_lost, true) {
+                    tracing::error!("{} was removed, and cannot be made again: {why}", self.path.display());
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Closes every port, before the claim of the directory ends: the next daemon makes sockets of the same names.
+async fn end(daemon: &Mutex<Daemon>) -> Result<(), ServeError> {
+    let ended = change(daemon, |daemon| {
+        daemon.end();
+        Ok(Vec::new())
+    });
+    ended.await.map(drop).map_err(ServeError::from)
+}
+
+/// Waits for the result of what runs, or for ever.
+async fn completed<F: Future + Unpin>(running: Option<F>) -> F::Output {
+    match running {
+        Some(running) => running.await,
+        None => pending().await,
+    }
+}
+
+/// Makes every panic end the process, except those that are contained: their threads note them instead
+/// ([`ringway_engine::guard_thread`]).
+fn end_on_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("without a name");
+        let place = panic.location().map_or("an unknown place".to_owned(), ToString::to_string);
+        let what = panic.payload_as_str().unwrap_or("no message");
+        fatal(&format!("a defect of Ringway, please report it: the thread \"{thread}\" failed at {place} ({what})"))
+    }));
+}
+
+/// Ends the process after this time, in case clients delay the end of its threads.
+fn end_process_within(time: Duration) {
+    let thread = std::thread::Builder::new().name("end".to_owned()).spawn(move || {
+        std::thread::sleep(time);
+        tracing::warn!("clients keep threads of the switch from ending: it ends without waiting for them");
+        log::flush(FLUSH_WITHIN);
+        std::process::exit(0);
+    });
+    if let Err(error) = thread {
+        tracing::warn!("cannot start a thread: {error}");
+    }
+}
+
+/// Closes the ports that have a fault, and opens again those that may come back at once.
+async fn end_faulty(daemon: &Mutex<Daemon>) {
+    let unclosed = unclosed_devices();
+    let ended = {
+        let mut daemon = lock(daemon);
+        daemon.note_slow();
+        daemon.end_faulty()
+    };
+    if ended {
+        let tasks = lock(daemon).take_tasks();
+        settle(daemon, &tasks, unclosed).await;
+        lock(daemon).reopen();
+    }
+}
+
+/// Returns the engine's eventfd. Tokio has no type for one; the reading end of a pipe is read and polled in the same way.
+fn fault_signal(daemon: &Mutex<Daemon>) -> Option<Receiver> {
+    let signal = lock(daemon).fault_signal().and_then(Receiver::from_owned_fd_unchecked);
+    let polled = |error| tracing::error!("faults of ports are looked for every second only: {error}");
+    signal.map_err(polled).ok()
+}
+
+/// Waits until the eventfd is written, and resets it.
+async fn wait_for(counter: Option<&Receiver>) {
+    let Some(counter) = counter else { return pending().await };
+    match counter.readable().await {
+        Ok(()) => {
+            // A failure to read only means that it was not written.
+            let _ = counter.try_read(&mut [0; 8]);
+        }
+        Err(error) => {
+            tracing::error!("faults of ports are not seen at once: {error}");
+            pending().await
+        }
+    }
+}
+
+/// Each client takes four descriptors: the usual limit of 1024 would end at 250 clients.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!("cannot raise the limit of open files: {error}");
+    }
+}
+
+fn system(what: &str, why: io::Error) -> ServeError {
+    ServeError::System { what: what.to_owned(), why }
+}
