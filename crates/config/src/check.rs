@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
+
 use super::attach::Create;
 use super::host::Host;
 use super::identity::{GuardMode, PortSet, Vlan};
@@ -13,7 +15,6 @@ use crate::keys::mistake::nearest;
 use crate::keys::units::show_bits;
 use crate::keys::{Mistake, Name};
 use crate::kinds::End;
-use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
 
 /// A disagreement between parts of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

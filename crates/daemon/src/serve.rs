@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
+use ringway_api::patience;
+use ringway_config::{Config, Host};
 use ringway_engine::{fatal, log};
 use ringway_ports::process::AttachServer;
 use ringway_ports::unclosed_devices;
@@ -23,10 +26,6 @@ use crate::daemon::running::Running;
 use crate::daemon::settle::{settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
 use crate::http::{routes, server};
-use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
-use ringway_api::patience;
-use ringway_config::{Config, Host};
-
 use crate::runtime_dir::{ClaimError, RuntimeDir};
 
 /// Interval between two sweeps of the MAC tables, and between two attempts to open ports that are not open.

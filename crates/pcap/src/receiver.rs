@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use libc::{c_int, c_uint, suseconds_t, time_t, timeval};
 use ringway_api::http::Failure;
 
 use crate::abi::*;
@@ -17,7 +18,6 @@ use crate::settings::Settings;
 use crate::shared::{Activated, Dead, Losses, Shared};
 use crate::source::{Frame, Mirror, Ring, Source, Way};
 use crate::wait::Sleep;
-use libc::{c_int, c_uint, suseconds_t, time_t, timeval};
 
 /// How often a non-blocking read that finds nothing asks whether the source has ended: one system call.
 const ENDED_EVERY: u32 = 64;

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use ringway_api::paths;
+use ringway_commands::context::Context;
 use ringway_daemon::log;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::context::Context;
 use crate::journal::Lines;
 
 /// Options of every command.

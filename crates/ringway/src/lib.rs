@@ -7,9 +7,7 @@
 pub mod closer;
 pub mod command;
 mod commands;
-mod context;
 mod global;
 mod journal;
 #[cfg(feature = "demo")]
 pub mod lab;
-mod out;

@@ -6,9 +6,9 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
-use super::key::Key;
 use ringway_api::Mistake;
 
+use super::key::Key;
 use super::mistake::{alternatives, nearest};
 use super::node::{Entry, Node, Value};
 use super::units;

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use ringway_ports::State;
+use ringway_api::types::PortStatus;
 use ringway_ports::{Observer, PortIo};
 use rustix::fs::Stat;
 
 use super::access::Access;
 use crate::keys::{Keys, Mac, Name, Table};
-use ringway_api::types::PortStatus;
+pub use ringway_ports::State;
 
 /// The settings of a port of one kind. Each kind is a file of this folder, registered in the folder's `mod.rs`.
 pub trait PortKind: Table + Any + fmt::Debug {

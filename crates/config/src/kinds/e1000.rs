@@ -4,6 +4,7 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use ringway_api::types::{E1000Status, PortStatus};
 use ringway_ports::e1000 as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, Setter, State};
@@ -12,7 +13,6 @@ use super::socket::SocketPath;
 use crate::keys::form::{Boolean, Choice, Time};
 use crate::keys::units::show_duration;
 use crate::keys::{Keys, Mac, Name, keys};
-use ringway_api::types::{E1000Status, PortStatus};
 
 /// Default of `completion_delay`. From 64,000 frames a second on, half of a ring of 256 descriptors is full before it ends.
 const COMPLETION_DELAY: Duration = Duration::from_millis(2);

@@ -1,10 +1,10 @@
 //! `[memory]` and the key `memory` of a port: bounds of the memory that front ends give.
 
+use ringway_api::types::MemoryStatus;
 use ringway_memory::Limits;
 
 use crate::keys::form::{Integer, Size, TableOf, WithSentinel};
 use crate::keys::{Keys, Table, Validate, keys};
-use ringway_api::types::MemoryStatus;
 
 /// Bounds of `size`: a page, and the address space of a process.
 const SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 47;

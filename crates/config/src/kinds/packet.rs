@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use ringway_api::types::PortStatus;
 use ringway_ports::packet;
 
 use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
 use super::device::Device;
 use super::netns;
 use crate::keys::{Keys, Mac, Name, keys};
-use ringway_api::types::PortStatus;
 
 keys! {
     /// Settings of a packet port.

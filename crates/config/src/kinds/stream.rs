@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use ringway_api::types::{PortStatus, StreamStatus};
 use ringway_ports::stream as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
 use super::socket::{Role, Socket, SocketPath};
 use crate::keys::{Keys, Mac, Name, keys};
-use ringway_api::types::{PortStatus, StreamStatus};
 
 keys! {
     /// Settings of a stream port.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ringway_api::types::PortStatus;
 use ringway_ports::tap;
 
 use super::contract::{CannotOpen, End, MTU, Named, Opened, Opening, PortKind};
@@ -9,7 +10,6 @@ use super::device::Device;
 use super::netns;
 use crate::keys::form::{Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
-use ringway_api::types::PortStatus;
 
 keys! {
     /// Settings of a TAP port.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use ringway_api::types::{PortStatus, VhostUserStatus};
 use ringway_ports::vhost_user as port;
 
 use super::contract::{CannotOpen, End, Link, MTU, Named, Opened, Opening, PortKind, State};
@@ -12,7 +13,6 @@ use super::memory::{FrontEndMemory, set_used};
 use super::socket::{Role, Socket, SocketPath};
 use crate::keys::form::{Boolean, Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
-use ringway_api::types::{PortStatus, VhostUserStatus};
 
 keys! {
     /// Settings of a vhost-user port.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use ringway_api::types::{PortStatus, XdpStatus};
 use ringway_ports::xdp;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
@@ -10,7 +11,6 @@ use super::device::Device;
 use super::netns;
 use crate::keys::form::{Boolean, Choice, Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
-use ringway_api::types::{PortStatus, XdpStatus};
 
 /// The words of `mode`.
 const MODES: [(&str, xdp::Mode); 4] = [

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::Request;
+use ringway_config::keys::units::show_size;
+use ringway_config::{Create, Kind, Name, Port, Switch};
 use ringway_engine::{Client, Source};
 use ringway_ports::PortIo;
 use ringway_ports::process::{self, ClientId, ExternalMemory, Grant, Host, Process};
@@ -19,8 +21,6 @@ use super::netmap::regions::Regions;
 use super::settle::SETTLE_WITHIN;
 use super::state::{Daemon, SharedDaemon, choose_poller, lock};
 use crate::inject;
-use ringway_config::keys::units::show_size;
-use ringway_config::{Create, Kind, Name, Port, Switch};
 
 /// Longest wait for the pollers after one of them was late.
 const SETTLE_LATE: Duration = Duration::from_millis(10);

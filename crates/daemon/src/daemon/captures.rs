@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ringway_api::types::CaptureStatus;
 use ringway_capture::{Capture, Options, Reader};
+use ringway_config::keys::Name;
 use ringway_switch::Tap;
 
 use super::refused::Refused;
-use ringway_api::types::CaptureStatus;
-use ringway_config::keys::Name;
 
 /// Most captures at once. Each takes memory and one more copy of its port's frames.
 const CAPTURES_MAX: usize = 16;

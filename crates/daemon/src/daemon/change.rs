@@ -19,6 +19,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringway_api::patience;
+use ringway_config::diff::{Action, diff};
+use ringway_config::{Access, Config, Create, Kind, Name, Port, ProgramKeys, Switch};
 use ringway_engine::{Engine, fatal};
 use ringway_ports::process::ClientId;
 use ringway_switch::policy::{Bound, Domain, Rules};
@@ -33,9 +36,6 @@ use super::programs::{LoadedProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
 use super::state::{Daemon, choose_poller, start_engine};
 use super::wanted_device::WantedDevice;
-use ringway_api::patience;
-use ringway_config::diff::{Action, diff};
-use ringway_config::{Access, Config, Create, Kind, Name, Port, ProgramKeys, Switch};
 
 /// Longest wait for ports to close the sockets that new ports are to have.
 const CLOSED_WITHIN: Duration = Duration::from_millis(100);

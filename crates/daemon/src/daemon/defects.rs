@@ -14,12 +14,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringway_switch::Defect;
-
-use super::faults::Key;
 use ringway_api::patience;
 use ringway_config::keys::Name;
 use ringway_config::kinds::Kind;
+use ringway_switch::Defect;
+
+use super::faults::Key;
 
 /// A port is disabled by the second failure that its own client causes within this time.
 pub(super) const TWICE_WITHIN: Duration = Duration::from_secs(60);

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ringway_api::patience;
+use ringway_config::{Name, Port};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::oneshot::{Receiver, channel};
 
@@ -18,8 +20,6 @@ use super::live::NewPort;
 use super::open::{self, Place};
 use super::refused::Refused;
 use super::wanted_device::WantedDevice;
-use ringway_api::patience;
-use ringway_config::{Name, Port};
 
 /// Longest wait for the kernel to open a device.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use ringway_api::types::PortStatus;
+use ringway_config::kinds::{Link, Settings, State};
 use ringway_ports::vhost_user::Observer;
 use ringway_switch::{Defect, Role};
 
 use super::background::{BackgroundTask, log_failed_close};
-use ringway_api::types::PortStatus;
-use ringway_config::kinds::{Link, Settings, State};
 
 /// The control side of a port whose peer connects. No method waits for the peer, nor for a thread that serves it, except
 /// [`FrontEnd::close`].

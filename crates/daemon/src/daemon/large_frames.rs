@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::faults::Key;
 use ringway_config::keys::Mistake;
+
+use super::faults::Key;
 
 /// How long a port is named after its last such frame.
 const NAMED_FOR: Duration = Duration::from_secs(60);

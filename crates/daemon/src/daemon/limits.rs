@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_memory::Limits;
-use ringway_switch::Policy;
-use ringway_switch::policy::{self as data, Egress, Rates, Shared, Tally, TallyReading};
-
 use ringway_api::limits::{BucketStatus, LimitStatus, LimitTally, Refused, StormBursts, StormCounts, StormStatus};
 use ringway_api::traffic::Traffic;
 use ringway_config::keys::units::{show_bits, show_rate, show_size};
 use ringway_config::limit::Rate;
 use ringway_config::{Bucket, Excess, Limit, Memory, Name, Port, Storm};
+use ringway_memory::Limits;
+use ringway_switch::Policy;
+use ringway_switch::policy::{self as data, Egress, Rates, Shared, Tally, TallyReading};
 
 /// Returns the bounds of the memory that all front ends together give.
 pub fn of_all_memory(memory: Memory) -> Limits {

@@ -3,9 +3,10 @@
 //! A switch lacks its program if it is configured with one and has none. Nothing else says so: a switch that is not among
 //! [`MissingPrograms`](super::programs::MissingPrograms) is tried like one that is due.
 
+use ringway_config::{Name, ProgramKeys};
+
 use super::programs::{CannotLoad, Due, ReadyProgram, WantedProgram, is_same_program};
 use super::state::Daemon;
-use ringway_config::{Name, ProgramKeys};
 
 impl Daemon {
     /// Returns true if a switch is to have this program, and has none.

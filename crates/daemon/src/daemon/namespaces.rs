@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 
+use ringway_config::keys::Name;
+use ringway_config::kinds::contract::Namespace;
+use ringway_config::kinds::netns::{self, ProcessNamespace};
 use ringway_switch::PortFault;
 
 use super::live::LivePort;
 use super::state::Daemon;
-use ringway_config::keys::Name;
-use ringway_config::kinds::contract::Namespace;
-use ringway_config::kinds::netns::{self, ProcessNamespace};
 
 /// Most names that one call looks up, by turns.
 const LOOKS_MAX: usize = 256;

@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ringway_config::kinds::contract::Namespace;
+use ringway_config::kinds::{Opened, Opening};
+use ringway_config::{Access, Name, Port};
 use ringway_engine::Source;
 
 use super::events::Events;
@@ -10,9 +13,6 @@ use super::front_end::FrontEnd;
 use super::live::NewPort;
 use super::refused::Refused;
 use crate::inject;
-use ringway_config::kinds::contract::Namespace;
-use ringway_config::kinds::{Opened, Opening};
-use ringway_config::{Access, Name, Port};
 
 /// Where a port is opened.
 pub struct Place<'a> {

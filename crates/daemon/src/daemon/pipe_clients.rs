@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ringway_abi::Layout;
 use ringway_abi::layout::MAX_RINGS;
 use ringway_abi::netmap::{Family, Numbers, PipeEnd, PortName, Register, Wish};
+use ringway_config::{Kind, Port};
 use ringway_engine::Source;
 use ringway_ports::process::{
     ClientId, Pipe, Process, Refusal, Region, RegionError, RegionPort, Registration, check_unclosed_pipes,
@@ -19,7 +20,6 @@ use super::attach::{AttachHost, Wanted};
 use super::netmap::{beyond_limits, check_region_of, has_gone, names, open_in_region, refusal};
 use super::pipes::{EndName, LiveEnd, PipeName};
 use super::state::{Daemon, choose_poller};
-use ringway_config::{Kind, Port};
 
 /// An end that a client may open.
 struct Opening {

@@ -5,11 +5,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use ringway_abi::netmap::{Family, PipeRole};
+use ringway_config::Name;
 use ringway_engine::{Attached, Client, Source};
 use ringway_ports::process::{ClientId, Pipe, Process, RegionPort};
 use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
-
-use ringway_config::Name;
 
 /// A pipe: the port that it belongs to, and its identifier.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use ringway_config::keys::{Name, PortRef};
+use ringway_config::kinds::Kind;
 use ringway_engine::warn_limited;
 use ringway_switch::{Defect, PortFault};
 
@@ -11,8 +13,6 @@ use super::events::Event;
 use super::faults::Key;
 use super::refused::Refused;
 use super::state::Daemon;
-use ringway_config::keys::{Name, PortRef};
-use ringway_config::kinds::Kind;
 
 impl Daemon {
     /// Closes every port that has a fault, and schedules the configured ones to be opened again. Returns true if there was one.

@@ -2,14 +2,14 @@
 
 use std::io::{self, ErrorKind};
 
-use rustix::io::Errno;
-
-use super::programs::{CannotLoad, CannotTell, WantedProgram};
-use super::wanted_device::WantedDevice;
 use ringway_api::types::{Refusal, UNAVAILABLE};
 use ringway_config::LoadError;
 use ringway_config::keys::Mistake;
 use ringway_config::kinds::CannotOpen;
+use rustix::io::Errno;
+
+use super::programs::{CannotLoad, CannotTell, WantedProgram};
+use super::wanted_device::WantedDevice;
 
 /// Why a request was refused. It has changed nothing.
 #[derive(Debug, thiserror::Error)]

@@ -5,12 +5,13 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringway_config::{Access, Kind, Name, Port};
+
 use super::live::{LiveSwitch, NewPort};
 use super::open::{self, Place};
 use super::refused::Refused;
 use super::state::{Daemon, Retry, choose_poller};
 use super::wanted_device::WantedDevice;
-use ringway_config::{Access, Kind, Name, Port};
 
 /// Time between two attempts for one port.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

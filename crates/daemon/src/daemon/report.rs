@@ -3,6 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ringway_api::identity::IdentityStatus;
+use ringway_api::limits::BucketStatus;
+use ringway_api::switch::SwitchKeys;
+use ringway_api::types::{
+    CallIntervals, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic,
+};
+use ringway_config::identity::{PortSet, Vlan};
+use ringway_config::keys::Mistake;
+use ringway_config::keys::Table;
+use ringway_config::keys::units::{show_duration, show_rate};
+use ringway_config::kinds::State;
+use ringway_config::{Kind, Name, Port, Switch};
 use ringway_engine::PollerReading;
 use ringway_switch::policy::Egress;
 use ringway_switch::{CountersReading, DropReason, Move, Policy};
@@ -16,18 +28,6 @@ use super::refused::Refused;
 use super::slow::slow_status;
 use super::state::{Daemon, unknown};
 use crate::inject;
-use ringway_api::identity::IdentityStatus;
-use ringway_api::limits::BucketStatus;
-use ringway_api::switch::SwitchKeys;
-use ringway_api::types::{
-    CallIntervals, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic,
-};
-use ringway_config::identity::{PortSet, Vlan};
-use ringway_config::keys::Mistake;
-use ringway_config::keys::Table;
-use ringway_config::keys::units::{show_duration, show_rate};
-use ringway_config::kinds::State;
-use ringway_config::{Kind, Name, Port, Switch};
 
 /// Longest wait of a status for the threads of ports, all ports together.
 const REPORT_WITHIN: Duration = Duration::from_millis(20);

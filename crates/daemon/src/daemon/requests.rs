@@ -1,13 +1,13 @@
 //! What users ask of the daemon: ports, buckets and switches are added, changed and removed, and the file is read again.
 
 use ringway_capture::{Options, Reader};
+use ringway_config::Config;
+use ringway_config::keys::{Name, Node, PortRef, Value};
 
 use super::programs::LoadedProgram;
 use super::refused::Refused;
 use super::running::{self, Running};
 use super::state::{Daemon, unknown};
-use ringway_config::Config;
-use ringway_config::keys::{Name, Node, PortRef, Value};
 
 impl Daemon {
     /// Starts the pollers. [`Daemon::configure`] does the rest.

@@ -11,12 +11,13 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-use super::refused::Refused;
 use ringway_config::check::check;
 use ringway_config::doubts::doubts;
 use ringway_config::keys::{Entry, Keys, Node, PortRef, Value};
 use ringway_config::port::{self, DynamicPorts};
 use ringway_config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Places, Port, Switch, load};
+
+use super::refused::Refused;
 
 /// The configuration in force and where it comes from.
 #[derive(Clone, Debug)]

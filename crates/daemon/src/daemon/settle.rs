@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use ringway_api::patience;
 use ringway_ports::unclosed_devices;
 
 use super::background::BackgroundTasks;
@@ -11,7 +12,6 @@ use super::devices::{self, TriedDevices};
 use super::programs::{Loading, ReadyProgram};
 use super::refused::Refused;
 use super::state::{Daemon, lock};
-use ringway_api::patience;
 
 /// Longest wait for pollers to release a removed device. They release it between two batches.
 pub const SETTLE_WITHIN: Duration = Duration::from_millis(500);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use ringway_api::types::SlowStatus;
 use ringway_engine::{Relieved, SlowReading};
 
 use super::state::Daemon;
-use ringway_api::types::SlowStatus;
 
 /// The name of this fault.
 const SLOW_CLIENT: &str = "slow_client";

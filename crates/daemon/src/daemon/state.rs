@@ -7,6 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_abi::netmap::PipeEnd;
+use ringway_config::keys::PortRef;
+use ringway_config::kinds::netns::ProcessNamespace;
+use ringway_config::port::DynamicPorts;
+use ringway_config::{self, Config, Create, Name, Placement};
 use ringway_engine::{Engine, EngineSettings, Topology};
 use ringway_memory::Quota;
 use ringway_ports::process::{ClientId, Disconnector};
@@ -27,10 +31,6 @@ use super::pipes::{EndName, Pipes};
 use super::programs::Programs;
 use super::refused::Refused;
 use super::running::Running;
-use ringway_config::keys::PortRef;
-use ringway_config::kinds::netns::ProcessNamespace;
-use ringway_config::port::DynamicPorts;
-use ringway_config::{self, Config, Create, Name, Placement};
 
 /// The daemon as its threads and requests share it.
 pub type SharedDaemon = Arc<Mutex<Daemon>>;

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::events::Events;
 use ringway_config::kinds::contract::Namespace;
 use ringway_config::{Access, Name, Port};
+
+use super::events::Events;
 
 /// A port whose device has to be opened.
 #[derive(Debug)]

@@ -9,7 +9,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
-
 use ringway_api::limits::{LimitTally, StormCounts, StormStatus};
 use ringway_api::types::{CaptureStatus, PollerStatus, PortStatus, Status};
 

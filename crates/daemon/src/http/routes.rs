@@ -6,6 +6,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post, put};
 use axum::{Extension, Json, Router, body::Bytes};
+use ringway_api::Mistake;
+use ringway_api::capture::CaptureQuery;
+use ringway_api::program::Message;
+use ringway_api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
+use ringway_config::keys::{Name, Node, PortRef};
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
 
@@ -15,11 +20,6 @@ use super::schema::{BucketKeysSchema, PortKeysSchema, SwitchKeysSchema};
 use super::server::Lasting;
 use crate::daemon::programs;
 use crate::daemon::{Refused, SharedDaemon, change, lock};
-use ringway_api::Mistake;
-use ringway_api::capture::CaptureQuery;
-use ringway_api::program::Message;
-use ringway_api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
-use ringway_config::keys::{Name, Node, PortRef};
 
 /// Largest request body in bytes. A port with the most addresses fits.
 const BODY_MAX: usize = 256 << 10;

@@ -2,15 +2,14 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value as Json;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Object, ObjectBuilder, Schema, SchemaType, Type};
-use utoipa::{PartialSchema, ToSchema};
-
 use ringway_api::switch::SWITCH_KEYS;
 use ringway_config::keys::{Class, Key, Mutability};
 use ringway_config::port::PortKey;
 use ringway_config::{KeyScope, Kind};
+use serde_json::Value as Json;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, Object, ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// Makes descriptions of request bodies from the keys of a scope.
 macro_rules! bodies {

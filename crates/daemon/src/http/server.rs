@@ -11,12 +11,11 @@ use axum::Router;
 use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use ringway_api::patience;
 use ringway_ports::{SocketAccess, listen_at};
 use rustix::net::SocketType;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
-
-use ringway_api::patience;
 
 use crate::inject::{self, Point};
 

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use ringway_api::limits::BucketStatus;
+use ringway_commands::context::{Context, fail};
+use ringway_commands::out::{self, Table};
 use ringway_config::KeyScope;
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
-use crate::context::{Context, fail};
-use crate::out::{self, Table};
 
 /// Set, remove or list limits that ports have together
 #[derive(Debug, clap::Args)]

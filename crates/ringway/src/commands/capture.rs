@@ -11,9 +11,8 @@ use clap::ValueEnum;
 use ringway_api::PortRef;
 use ringway_api::capture::CaptureQuery;
 use ringway_api::client::ClientError;
+use ringway_commands::context::{Context, USAGE, complain, fail, refuse};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
-use crate::context::{Context, USAGE, complain, fail, refuse};
 
 /// Capture a port's frames as pcapng, for Wireshark, tshark and tcpdump
 ///

@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use clap_complete::Shell;
+use ringway_commands::out;
 use ringway_config::KeyScope;
 
 use super::keys::{self, Operation};
-use crate::out;
 
 /// Print what a shell needs to complete commands and keys
 #[derive(Debug, clap::Args)]

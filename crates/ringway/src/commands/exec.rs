@@ -11,8 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
-
-use crate::context::{Context, complain};
+use ringway_commands::context::{Context, complain};
 
 /// Execute a program whose netmap and libpcap devices are ports: lan0:a, mirror:vm1
 ///

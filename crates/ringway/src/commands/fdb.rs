@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use ringway_api::types::FdbEntry;
+use ringway_commands::context::{Context, USAGE, complain, fail};
+use ringway_commands::out::{self, Table};
 use ringway_config::Name;
-
-use crate::context::{Context, USAGE, complain, fail};
-use crate::out::{self, Table};
 
 /// Show which addresses are behind which ports
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::context::complain;
+use ringway_commands::context::complain;
 
 /// Name of the program that has the experiments and the demo.
 const LAB: &str = "ringway-lab";

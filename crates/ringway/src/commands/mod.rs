@@ -1,4 +1,4 @@
-//! One file per subcommand, each with its `Args` and `run`.
+//! One file per subcommand, each with its `Args` and `run`. `gen` and `lwep` are in `ringway-commands`.
 
 pub mod bucket;
 pub mod capture;
@@ -6,10 +6,8 @@ pub mod completions;
 pub mod exec;
 pub mod extcap;
 pub mod fdb;
-pub mod r#gen;
 pub mod keys;
 pub mod lab;
-pub mod lwep;
 pub mod port;
 pub mod program;
 pub mod reload;

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use ringway_api::types::PortStatus;
+use ringway_commands::context::{Context, fail};
+use ringway_commands::out::{self, Table};
 use ringway_config::KeyScope;
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
-use crate::context::{Context, fail};
-use crate::out::{self, Table};
 
 /// Add, change, remove, enable or list ports
 #[derive(Debug, clap::Args)]

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ringway_commands::context::Context;
+
 use super::words;
-use crate::context::Context;
 
 /// Read the configuration file again, and change only what differs
 ///

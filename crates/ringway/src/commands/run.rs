@@ -7,14 +7,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ringway_api::patience;
+use ringway_commands::context::{Context, complain};
+use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_with_doubts};
 use ringway_daemon::log;
 use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, serve};
 use sd_notify::NotifyState;
 
 use crate::closer;
-use crate::context::{Context, complain};
-use crate::{journal, out};
+use crate::journal;
 
 /// Serve: switch frames between ports until SIGTERM or SIGINT
 ///

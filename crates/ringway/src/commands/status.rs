@@ -3,9 +3,8 @@
 use std::process::ExitCode;
 
 use ringway_api::types::{Fault, PollerStatus, PortStatus, Status, SwitchStatus};
-
-use crate::context::{Context, fail};
-use crate::out::{self, Table, time};
+use ringway_commands::context::{Context, fail};
+use ringway_commands::out::{self, Table, time};
 
 /// Show ports, their counters and what was dropped, pollers and faults
 #[derive(Debug, clap::Args)]

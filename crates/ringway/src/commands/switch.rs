@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use ringway_api::types::SwitchStatus;
+use ringway_commands::context::{Context, USAGE, complain, fail};
+use ringway_commands::out::{self, Table};
 use ringway_config::keys::{Name, Node, Value};
 use ringway_config::{KeyScope, ProgramKeys};
 
 use super::keys::{KeyValue, Operation, help};
 use super::words;
-use crate::context::{Context, USAGE, complain, fail};
-use crate::out::{self, Table};
 
 /// Longest wait for an answer: a forwarding program may have to be loaded, on a busy machine, after those of other requests. The daemon bounds
 /// it.

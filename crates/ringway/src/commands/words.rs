@@ -6,11 +6,10 @@ use std::str::FromStr;
 
 use ringway_api::client::ClientError;
 use ringway_api::types::Done;
+use ringway_commands::context::{USAGE, complain, fail};
+use ringway_commands::out;
 use ringway_config::keys::{Entry, Node, Value};
 use ringway_config::{KeyScope, Mistake};
-
-use crate::context::{USAGE, complain, fail};
-use crate::out;
 
 /// Reads `KEY=VALUE` words as a table. Notes a mistake for each other word.
 pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {

@@ -4,13 +4,14 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::commands::lab;
-use crate::context::{USAGE, complain};
-use crate::out;
+use ringway_commands::context::{USAGE, complain};
+use ringway_commands::out;
 use ringway_experiments::machine::Machine;
 use ringway_experiments::report::{Figure, Report};
 use ringway_experiments::session::{Options, Session};
 use ringway_experiments::{EXPERIMENTS, Experiment, find, interrupt, markdown, plot, report_file};
+
+use crate::commands::lab;
 
 /// Run the experiments of the papers and their peers
 #[derive(Debug, clap::Args)]

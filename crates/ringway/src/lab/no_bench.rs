@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::context::complain;
+use ringway_commands::context::complain;
 
 /// Run the experiments of the papers and their peers (not in this build: "make build" builds them)
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ringway_api::client::Client;
 use ringway_api::limits::LimitTally;
 use ringway_api::types::{PortStatus, Status};
-
 use ringway_scenes::flood::{address, clients_to, config};
 use ringway_scenes::{Daemon, PATIENCE, until};
 

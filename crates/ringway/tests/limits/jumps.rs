@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use ringway_api::client::Client;
 use ringway_api::types::{PortStatus, Status};
-use ringway_testing::child::thread_states;
-use rustix::process::Signal;
-
 use ringway_scenes::flood::{address, clients_to, config};
 use ringway_scenes::{Daemon, PATIENCE, until};
+use ringway_testing::child::thread_states;
+use rustix::process::Signal;
 
 /// A limit's burst and rate per second, in bytes or frames, and the bytes or frames that have passed.
 struct Row {

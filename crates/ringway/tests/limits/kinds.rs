@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use ringway_api::client::Client;
 use ringway_api::limits::LimitStatus;
 use ringway_client::Port;
-use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
-
 use ringway_scenes::flood::{address, config, drops, frame};
 use ringway_scenes::namespace::Namespace;
 use ringway_scenes::{Daemon, PATIENCE, send, until};
+use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 
 /// Frames of one sender, fewer than any ring has room for.
 const FRAMES: u32 = 200;

@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use ringway_api::client::Client;
 use ringway_client::Port;
-use ringway_traffic::{Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
-
 use ringway_scenes::flood::{address, client, clients, config, driver, drops, frame, reaches};
 use ringway_scenes::{Daemon, PATIENCE, send, until};
+use ringway_traffic::{Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 
 /// A sender that pauses for so long keeps its share.
 const SHORT: Duration = Duration::from_millis(8);

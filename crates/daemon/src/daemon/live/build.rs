@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ringway_config::identity::{PortSet, Vlan};
+use ringway_config::{CallInterval, Calls, Coalesce, Direction, Flood, Forwarding, Name, Port};
 use ringway_engine::Attached;
 use ringway_switch::policy::{Bound, Domain, Guard, Membership, Reach};
 use ringway_switch::{
@@ -13,8 +15,6 @@ use ringway_switch::{
 use super::port::LivePort;
 use super::switch::LiveSwitch;
 use crate::daemon::limits::{self, Buckets};
-use ringway_config::identity::{PortSet, Vlan};
-use ringway_config::{CallInterval, Calls, Coalesce, Direction, Flood, Forwarding, Name, Port};
 
 /// Returns the source guard of a port, if it checks anything.
 fn guard(settings: &Port) -> Option<Arc<Guard>> {

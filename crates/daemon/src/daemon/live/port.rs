@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringway_abi::netmap::Monitor;
+use ringway_api::types::PortStatus;
+use ringway_config::kinds::State;
+use ringway_config::kinds::contract::Namespace;
+use ringway_config::{Name, Port};
 use ringway_engine::Source;
 use ringway_ports::process::ClientId;
 use ringway_switch::{self as data, Account, CountersReading, Owner, Policy};
 
 use crate::daemon::front_end::FrontEnd;
-use ringway_api::types::PortStatus;
-use ringway_config::kinds::State;
-use ringway_config::kinds::contract::Namespace;
-use ringway_config::{Name, Port};
 
 /// A port that is open: a device, a socket or a client is behind it. A clone is the same port, possibly with other settings.
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Weak};
 
+use ringway_config::{Forwarding, Name, Placement, Port, Switch};
 use ringway_switch::{self as data, Account, MAX_PORTS, MacTable, Owner, Policy, Tap};
 
 use super::port::{Address, LivePort, NewPort, SuspendedPort};
 use crate::daemon::programs::LoadedProgram;
-use ringway_config::{Forwarding, Name, Placement, Port, Switch};
 
 /// Generations of a port index in the MAC table. The table must be swept before a generation is used again.
 const GENERATIONS: u32 = 16;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use ringway_abi::Layout;
 use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PortName, Register, Wish};
+use ringway_config::{Create, Name};
 use ringway_ports::process::{
     Asker, Change, ClientId, Listed, NetmapHost, Process, Refusal, Region, RegionError, RegionPort, Registration,
     unclosed_pipes,
@@ -24,7 +25,6 @@ use self::ports::{Group, Persistent, User};
 use super::attach::{AttachHost, Reservation, Wanted};
 use super::live::{LivePort, Monitored};
 use super::state::Daemon;
-use ringway_config::{Create, Name};
 
 /// Returns the refusal that netmap's programs expect for this error.
 pub(super) fn refusal(label: &PortName, error: &RegionError) -> Refusal {

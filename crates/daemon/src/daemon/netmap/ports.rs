@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use ringway_abi::netmap::Family;
-use ringway_ports::process::{Asker, ClientId, Process, RegionPort};
-
 use ringway_config::Name;
+use ringway_ports::process::{Asker, ClientId, Process, RegionPort};
 
 /// The daemon's netmap ports.
 #[derive(Debug, Default)]

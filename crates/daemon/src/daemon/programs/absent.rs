@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::wanted::{NotLoaded, Wanted};
 use ringway_api::program::ProgramStatus;
+
+use super::wanted::{NotLoaded, Wanted};
 
 /// There is no runtime.
 #[derive(Debug)]

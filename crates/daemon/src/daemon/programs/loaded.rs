@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub use ringway_programs::Runtime;
+use ringway_api::program::ProgramStatus;
+use ringway_config::ProgramKeys;
 use ringway_programs::{CONFIG_MAX, Compiler, Load, MODULE_MAX, Program, ProgramState, Unacceptable};
 
 use super::wanted::{NotLoaded, Wanted};
-use ringway_api::program::ProgramStatus;
-use ringway_config::ProgramKeys;
+pub use ringway_programs::Runtime;
 
 /// A program that runs.
 #[derive(Clone, Debug)]

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::ready::{CannotLoad, is_same_program};
-use super::seen::Seen;
 use ringway_api::program::ProgramStatus;
 use ringway_config::{Name, ProgramKeys};
+
+use super::ready::{CannotLoad, is_same_program};
+use super::seen::Seen;
 
 /// The time after which a program is tried again whose files have not changed.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);

@@ -2,6 +2,7 @@
 
 #[cfg(not(feature = "programs"))]
 use super::absent as loaded;
+
 #[cfg(feature = "programs")]
 use super::loaded;
 use super::seen::Seen;

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use ringway_config::{Name, ProgramKeys};
 use ringway_switch::View;
 
 use super::seen::Seen;
-use ringway_config::{Name, ProgramKeys};
 
 /// A program to be loaded. `P` is a loaded program, `R` the runtime of all programs.
 #[derive(Debug)]

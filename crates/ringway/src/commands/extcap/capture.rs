@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use clap::ValueEnum as _;
 use ringway_api::PortRef;
 use ringway_api::capture::CaptureQuery;
+use ringway_commands::context::{Context, USAGE, complain, fail, refuse};
 use ringway_filter::Filter;
 
 use super::args::Args;
 use super::fifo::Fifo;
 use super::select::Select;
 use crate::commands::capture::stop_on_signals;
-use crate::context::{Context, USAGE, complain, fail, refuse};
 
 /// Captures until the reader of the fifo has gone, a signal, or the end of the port or the daemon. What ends a capture against the
 /// user's will is said on stderr, which Wireshark shows.

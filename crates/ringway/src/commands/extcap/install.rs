@@ -7,8 +7,8 @@ use std::os::unix::fs::{OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::context::{Context, complain, refuse};
-use crate::out;
+use ringway_commands::context::{Context, complain, refuse};
+use ringway_commands::out;
 
 /// Name of the program in an extcap folder. Under this name `ringway` runs `ringway extcap`.
 pub const PROGRAM: &str = "ringway-extcap";

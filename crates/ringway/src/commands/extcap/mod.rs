@@ -19,13 +19,12 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use ringway_api::PortRef;
 use ringway_api::client::ClientError;
+use ringway_commands::context::{Context, fail, refuse};
+use ringway_commands::out;
 use ringway_filter::Filter;
 
-pub use args::Args;
-
 use crate::commands::capture::Direction;
-use crate::context::{Context, fail, refuse};
-use crate::out;
+pub use args::Args;
 
 /// What the names of all interfaces begin with.
 const PREFIX: &str = "ringway-";

@@ -4,10 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use ringway_commands::context::{USAGE, complain};
+use ringway_commands::out;
 use ringway_programs::{MODULE_MAX, Offline};
-
-use crate::context::{USAGE, complain};
-use crate::out;
 
 /// Say whether a forwarding program is acceptable, or all reasons why it is not
 ///

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-
-use crate::context::{complain, refuse};
-use crate::out;
+use ringway_commands::context::{complain, refuse};
+use ringway_commands::out;
 
 /// Make a folder with a new forwarding program: a learning bridge, to be changed
 ///

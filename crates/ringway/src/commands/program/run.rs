@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ringway_commands::context::{USAGE, complain, refuse};
 use ringway_config::Name;
 use ringway_programs::{Offline, OfflineFrame};
 use ringway_traffic::Mac;
@@ -13,7 +14,6 @@ use ringway_traffic::pcap::CaptureReader;
 
 use super::check::{default_ports, read};
 use super::report::{Line, Report, Verdict};
-use crate::context::{USAGE, complain, refuse};
 
 /// Show what a forwarding program does with the frames of a capture, without a switch
 ///

@@ -9,14 +9,13 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use order::{Column, Order};
+use rates::Rates;
 use ringway_api::PortRef;
 use ringway_api::types::Status;
 use ringway_api::units;
-
-use crate::context::{Context, USAGE, complain, fail};
-use crate::out::{self, Table};
-use order::{Column, Order};
-use rates::Rates;
+use ringway_commands::context::{Context, USAGE, complain, fail};
+use ringway_commands::out::{self, Table};
 use screen::INTERVALS;
 
 /// Show rates per port, drops by reason, the use of pollers and how full buckets are, as they change

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 
 use clap::ValueEnum;
+use ringway_commands::out::Scaled;
 
 use super::rates::Port;
-use crate::out::Scaled;
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use ringway_api::PortRef;
 use ringway_api::limits::{BucketStatus, LimitStatus};
 use ringway_api::types::{PollerStatus, PortStatus, Status, Traffic};
+use ringway_commands::out::Scaled;
 use serde::Serialize;
-
-use crate::out::Scaled;
 
 /// Rates of everything, per second.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -5,10 +5,10 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
+use ringway_commands::out::Scaled;
 
 use super::order::{Column, Order};
 use super::rates::{Bucket, Poller, Port, Rates};
-use crate::out::Scaled;
 
 /// Most lines of pollers, and of buckets.
 const LINES_MAX: usize = 8;
@@ -32,7 +32,7 @@ pub fn summary(rates: &Rates) -> String {
     format!(
         "ringway {}, up {}; {} ports; in {}pps, {}bit/s; out {}pps, {}bit/s; dropped {}/s",
         rates.version,
-        crate::out::time(rates.uptime),
+        ringway_commands::out::time(rates.uptime),
         rates.ports.len(),
         sum(|port| port.input.frames),
         sum(|port| port.input.bits),

@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use ringway_commands::r#gen::{Check, GenError, Loop, LoopReport, Traffic};
 use ringway_traffic::Watch;
 
 use super::live::Live;
@@ -13,8 +14,6 @@ use super::ping::{Ping, SNMP, await_answers};
 use super::program::{Program, finish, installed};
 use super::say::say;
 use super::stage::{ENDS, Spaces, Stage};
-
-use crate::commands::r#gen::{Check, GenError, Loop, LoopReport, Traffic};
 
 /// Echo requests a second.
 const PINGS: f64 = 100.0;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use ringway_api::client::Client;
 use ringway_api::types::{PortStatus, Status, Traffic};
+use ringway_commands::out::{Scaled, Table};
 
 use super::outcome::{Outcome, Stop};
 use super::say::say;
-use crate::out::{Scaled, Table};
 
 /// Interval at which the display looks for Ctrl-C and the end of the part.
 const LOOK: Duration = Duration::from_millis(20);

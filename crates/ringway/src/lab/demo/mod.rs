@@ -15,15 +15,15 @@ mod stage;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::commands::r#gen::{GenError, stop_on_signals};
-use crate::context::complain;
-
 use acts::Results;
-pub use args::Args;
 use live::Live;
 use outcome::{NotDone, Outcome, Stop};
+use ringway_commands::context::complain;
+use ringway_commands::r#gen::{GenError, stop_on_signals};
 use say::say;
 use stage::Stage;
+
+pub use args::Args;
 
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;

@@ -1,6 +1,6 @@
 //! Writing to stdout, and the name of the command.
 
-use crate::out;
+use ringway_commands::out;
 
 /// Writes to stdout.
 pub fn say(text: &str) {

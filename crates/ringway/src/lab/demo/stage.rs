@@ -5,13 +5,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ringway_api::client::Client;
+use ringway_commands::context::Context;
 use ringway_config::keys::Node;
 
 use super::outcome::{NotDone, Outcome, Stop};
 use super::patience::PATIENCE;
 use super::program::{Program, finish, installed};
 use crate::commands::lab::switch_program;
-use crate::context::Context;
 
 /// ARP requests for an address until it counts as unreachable. The kernel sends one a second.
 const PROBES: &str = "300";

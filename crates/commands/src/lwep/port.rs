@@ -10,8 +10,8 @@ use ringway_traffic::Mac;
 
 use super::services::LONG;
 use super::station::{Station, Wait};
-use crate::commands::r#gen::{GenError, Stop, address_of, stay_on};
 use crate::context::Context;
+use crate::r#gen::{GenError, Stop, address_of, stay_on};
 
 /// Number of slots and buffers, where each holds many messages.
 const LARGE: u32 = 256;

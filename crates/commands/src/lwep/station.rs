@@ -10,7 +10,7 @@ use ringway_link::Link;
 use ringway_lwep::{Endpoint, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::commands::r#gen::{GenError, Stop};
+use crate::r#gen::{GenError, Stop};
 
 /// Longest sleep: a signal does not end it.
 const NAP: Duration = Duration::from_millis(100);

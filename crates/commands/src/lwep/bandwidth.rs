@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::client::{Client, ClientArgs, Seen};
 use super::report::{Counted, Ended, Rate, report};
 use super::services::{SINK, Tally};
-use crate::commands::r#gen::{GenError, Stop, parse};
 use crate::context::Context;
+use crate::r#gen::{GenError, Stop, parse};
 
 /// Messages that are sent before the endpoint is polled.
 const BATCH: u64 = 64;

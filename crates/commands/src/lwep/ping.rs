@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::client::{Client, ClientArgs, Seen};
 use super::report::{Counted, Ended, RoundTrips, Times, report};
 use super::services::{ECHO, LONG};
-use crate::commands::r#gen::{GenError, Stop, parse};
 use crate::context::Context;
+use crate::r#gen::{GenError, Stop, parse};
 
 /// Measure round trips of messages to a "lwep serve"
 #[derive(Debug, clap::Args)]

@@ -18,8 +18,8 @@ use super::report::{Counted, report};
 use super::services::{self, ECHO, FILE, SINK, Tally, Verdict};
 use super::station::Station;
 use super::writer::{Done, Job, Writer};
-use crate::commands::r#gen::{GenError, Stop};
 use crate::context::Context;
+use crate::r#gen::{GenError, Stop};
 
 /// A client that is silent for so long is asked whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);

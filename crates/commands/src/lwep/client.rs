@@ -9,8 +9,8 @@ use ringway_traffic::Mac;
 
 use super::port::PortArgs;
 use super::station::Station;
-use crate::commands::r#gen::{Destination, GenError, parse};
 use crate::context::Context;
+use crate::r#gen::{Destination, GenError, parse};
 
 /// Longest wait until both ends have closed the connection.
 const CLOSE: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const CLOSE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 pub struct ClientArgs {
     /// Where "ringway lwep serve" runs: SWITCH:PORT, or the address there
-    #[arg(long, value_name = "PORT|MAC", value_parser = crate::commands::r#gen::destination)]
+    #[arg(long, value_name = "PORT|MAC", value_parser = crate::r#gen::destination)]
     to: Destination,
     /// Time without any answer after which the run fails
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse::positive)]

@@ -14,8 +14,8 @@ use super::client::{Client, ClientArgs, Seen};
 use super::files::check_name;
 use super::report::{Counted, Rate, report};
 use super::services::{self, FILE};
-use crate::commands::r#gen::{GenError, Stop};
 use crate::context::Context;
+use crate::r#gen::{GenError, Stop};
 
 /// Send a file to a "lwep serve --save DIR"
 #[derive(Debug, clap::Args)]
