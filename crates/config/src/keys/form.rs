@@ -5,6 +5,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use ringway_api::units;
 use serde_json::Value as Json;
 
 use super::key::{Class, Shape};
@@ -12,7 +13,6 @@ use super::mistake::alternatives;
 use super::node::Value;
 use super::reader::Keys;
 use super::section::Validate;
-use super::units;
 
 /// The form of a key's values.
 pub trait Form {

@@ -7,11 +7,11 @@ use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use ringway_api::Mistake;
+use ringway_api::units;
 
 use super::key::Key;
 use super::mistake::{alternatives, nearest};
 use super::node::{Entry, Node, Value};
-use super::units;
 
 /// The keys of one table. Read every key that is known, then call [`Keys::finish`], which reports the others.
 ///
