@@ -14,6 +14,7 @@
 //! | [`memory`] | pages that the kernel has brought in |
 //! | [`child`] | child processes, ended by their process id |
 //! | [`random`] | reproducible random numbers |
+#![forbid(unsafe_code)]
 
 pub mod child;
 pub mod file;

@@ -23,8 +23,8 @@ use std::process::ExitCode;
 use clap::Subcommand;
 
 use crate::context::{Context, USAGE, complain};
-pub use address::{Destination, address_of, destination};
 
+pub use address::{Destination, address_of, destination};
 #[cfg(feature = "demo")]
 pub use check::Check;
 #[cfg(feature = "demo")]

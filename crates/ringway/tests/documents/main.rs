@@ -28,6 +28,7 @@ mod names;
 mod program;
 mod scene;
 mod shell;
+mod signposts;
 mod structure;
 
 use std::collections::BTreeSet;

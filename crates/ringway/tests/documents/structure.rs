@@ -161,7 +161,7 @@ fn sources() -> BTreeSet<String> {
 }
 
 /// Returns every file and folder of the repository, without build products.
-fn paths() -> BTreeSet<String> {
+pub fn paths() -> BTreeSet<String> {
     fn below(dir: &Path, root: &Path, paths: &mut BTreeSet<String>) {
         for entry in fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();

@@ -2,6 +2,7 @@
 //! clients of process ports, floods, network namespaces, DPDK's testpmd.
 //!
 //! Unit tests use `ringway-testing`: this crate depends on crates of the workspace, which a unit test of theirs would link twice.
+#![forbid(unsafe_code)]
 
 mod daemon;
 pub mod flood;
