@@ -27,7 +27,7 @@ pub fn drop_reasons() -> BTreeSet<String> {
 /// Returns the names of all faults.
 pub fn faults() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for crate_ in ["switch", "ports", "control"] {
+    for crate_ in ["switch", "ports", "config", "daemon"] {
         look_below(&super::root().join("crates").join(crate_).join("src"), &mut names);
     }
     names

@@ -106,20 +106,20 @@ fn has_word(file: &str, word: &str) -> bool {
 
 #[test]
 fn crates_use_crates_above_them_in_the_table_alone() {
-    let order: Vec<String> = table().into_iter().flat_map(|row| row.crates).collect();
+    let rows = table();
+    let order: Vec<&str> = rows.iter().flat_map(|row| &row.crates).map(String::as_str).collect();
     let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let mut mistakes = Mistakes::default();
     let members = workspace.split_once("members = [").unwrap().1.split(']').next().unwrap();
     for member in members.split('"').skip(1).step_by(2) {
         let name = member.strip_prefix("crates/").unwrap_or(member);
-        if !order.iter().any(|known| known == name) {
+        if !order.contains(&name) {
             mistakes.add("ARCHITECTURE.md", format!("the table of crates has no row for {name}"));
         }
     }
     for (place, name) in order.iter().enumerate() {
         for used in uses(&root().join(folder(name)).join("Cargo.toml")) {
-            let above = order[..place].iter().any(|other| *other == used);
-            if !above {
+            if !order[..place].contains(&used.as_str()) {
                 mistakes.add("ARCHITECTURE.md", format!("{name} uses {used}, which does not stand above it"));
             }
         }
