@@ -17,7 +17,7 @@ LOOM_TARGET := target/loom
 # Where memory that others write is handled.
 SANITIZED := ringway-memory ringway-switch ringway-ports
 # Where threads meet.
-THREADED := ringway-memory ringway-switch ringway-engine ringway-capture ringway-ports
+THREADED := ringway-memory ringway-switch ringway-runtime ringway-engine ringway-capture ringway-ports
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # RUSTC_BOOTSTRAP lets the stable compiler take -Z. Without LTO, with overflow and debug checks.
 SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SANITIZED)) --lib --tests

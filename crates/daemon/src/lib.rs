@@ -19,4 +19,4 @@ pub mod runtime_dir;
 pub mod serve;
 
 /// What the daemon says.
-pub use ringway_engine::log;
+pub use ringway_runtime::log;

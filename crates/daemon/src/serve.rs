@@ -14,9 +14,9 @@ use std::time::Duration;
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
 use ringway_api::patience;
 use ringway_config::{Config, Host};
-use ringway_engine::{fatal, log};
 use ringway_ports::process::AttachServer;
 use ringway_ports::unclosed_devices;
+use ringway_runtime::{fatal, log};
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -286,7 +286,7 @@ async fn completed<F: Future + Unpin>(running: Option<F>) -> F::Output {
 }
 
 /// Makes every panic end the process, except those that are contained: their threads note them instead
-/// ([`ringway_engine::guard_thread`]).
+/// ([`ringway_runtime::guard_thread`]).
 fn end_on_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();

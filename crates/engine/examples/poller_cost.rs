@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_runtime::Signal;
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Input, Learning,
     MacTable, Member, Output, Owner, Port, PortFault, Switch, WakeOn,

@@ -7,9 +7,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
+use ringway_runtime::call;
 use ringway_switch::{Port, prepare_detours};
 
-use crate::call;
 use crate::known::KnownPorts;
 use crate::poller::{name_of, spare};
 use crate::poller_state::{DORMANT, PollerReading, PollerState, new_eventfd};

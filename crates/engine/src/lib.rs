@@ -23,33 +23,24 @@
 //! source                                   the input of a port, and the time that the port costs
 //! poller_state   meter   schedule/         shared state of a poller; duration of visits; which ports are visited, and when
 //! relief   spare                           threads that relieve pollers
-//! settings  budget  watch  client  charging  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
-//! log                                      what the daemon says, written by threads of its own
+//! settings  budget  client  charging  published
 //! ```
+//!
+//! Below them is `ringway-runtime`: the clock, calls, signals, containment, the log.
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 // Under `--cfg loom` there is only what loom checks.
 #[cfg(not(loom))]
 mod budget;
-#[cfg(not(loom))]
-mod call;
 mod charging;
 #[cfg(not(loom))]
 mod client;
-#[cfg(not(loom))]
-mod clock;
-#[cfg(not(loom))]
-mod contain;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
 mod known;
 #[cfg(not(loom))]
-pub mod log;
-#[cfg(not(loom))]
 mod meter;
-#[cfg(not(loom))]
-mod os_scheduler;
 #[cfg(not(loom))]
 mod poller;
 #[cfg(not(loom))]
@@ -76,44 +67,24 @@ mod spare;
 #[cfg(not(loom))]
 mod stall;
 #[cfg(not(loom))]
-mod thread_usage;
-#[cfg(not(loom))]
-mod ticks;
-#[cfg(not(loom))]
-mod timer;
-#[cfg(not(loom))]
 mod topology;
-#[cfg(not(loom))]
-mod watch;
 
 #[cfg(not(loom))]
 pub use budget::SlowReading;
-#[cfg(not(loom))]
-pub use call::{CallAccount, Called, call, interrupt, prepare as prepare_calls};
 #[doc(hidden)]
 pub use charging::Charging;
 #[cfg(not(loom))]
 pub use client::Client;
 #[cfg(not(loom))]
-pub use clock::{nanoseconds, seconds};
-#[cfg(not(loom))]
-pub use contain::{INTERNAL_ERROR, PanicCounter, fatal, guard_thread, run_or_exit, warn_limited};
-#[cfg(not(loom))]
 pub use engine::Engine;
-#[cfg(not(loom))]
-pub use os_scheduler::use_batch_scheduling;
 #[cfg(not(loom))]
 pub use poller_state::PollerReading;
 pub use published::Published;
 #[cfg(not(loom))]
 pub use relief::Relieved;
 #[cfg(not(loom))]
-pub use ringway_switch::contain;
-#[cfg(not(loom))]
 pub use settings::{EngineSettings, Idle};
 #[cfg(not(loom))]
-pub use source::{Signal, Source};
+pub use source::Source;
 #[cfg(not(loom))]
 pub use topology::{Attached, Topology};
-#[cfg(not(loom))]
-pub use watch::Watch;

@@ -1,8 +1,8 @@
 //! Measurement of a poller's visits, and division of their time between ports.
 //!
-//! Each visit that moved frames ends with one reading of the time-stamp counter (12 ns, [`crate::ticks`]), where the
+//! Each visit that moved frames ends with one reading of the time-stamp counter (12 ns, [`ringway_runtime::ticks`]), where the
 //! next visit begins. A visit within the least allowance is not examined. After a longer one the poller reads its
-//! thread's run delay, page faults and sleeps ([`crate::thread_usage`]): time that the thread waited for its processor
+//! thread's run delay, page faults and sleeps ([`ringway_runtime::thread_usage`]): time that the thread waited for its processor
 //! is charged to no port. The rest cannot be charged yet, because a copy touches the memory of both its ends. So for 10
 //! s (twice as long each time that this repeats, up to an hour) the poller *examines* its visits
 //! ([`ringway_switch::Examined`]): what was collected is copied to memory of the poller's own first, so that collecting
@@ -11,12 +11,12 @@
 //! processor away, and does not say so, leaves time that nothing explains, and the thread's processor time grows all the same.
 
 use ringway_memory::Mapping;
+use ringway_runtime::clock;
+use ringway_runtime::thread_usage::{Usage, UsageReader};
+use ringway_runtime::ticks::Ticks;
 use ringway_switch::{Examined, TimeSpent};
 
 use crate::budget::{self, LEAST_ALLOWANCE, Overwork};
-use crate::clock;
-use crate::thread_usage::{Usage, UsageReader};
-use crate::ticks::Ticks;
 
 /// Nanoseconds after which an awake poller reads its thread's usage again, so that a reading is about the last visits.
 const READ_EVERY_NS: u64 = 50_000_000;

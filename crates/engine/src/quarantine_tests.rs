@@ -1,12 +1,12 @@
 //! The end of a port's quarantine beside what another thread does with the port.
 
+use ringway_runtime::Signal;
+use ringway_runtime::watch::Watch;
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, Frames, Input, Output, PortFault, WakeOn,
 };
 
 use super::*;
-use crate::source::Signal;
-use crate::watch::Watch;
 
 /// A port whose client does nothing.
 pub(crate) struct Silent;

@@ -14,9 +14,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ringway_runtime::contain::{run_or_exit, warn_limited};
 use ringway_switch::contain;
 
-use crate::contain::{run_or_exit, warn_limited};
 use crate::shared::{Released, Shared};
 
 /// The first pause before the thread checks the pollers again. Each pause is twice as long as the one before.

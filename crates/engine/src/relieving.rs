@@ -26,9 +26,9 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ringway_runtime::contain::run_or_exit;
 use ringway_switch::{Port, Touching, prepare_detours};
 
-use crate::contain::run_or_exit;
 use crate::known::Known;
 use crate::poller;
 use crate::poller_state::{PollerState, Shift};

@@ -10,38 +10,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use ringway_runtime::Signal;
+use ringway_runtime::clock;
+use ringway_runtime::contain::warn_limited;
 use ringway_switch::{FrameDirection, Input, Port, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
 use crate::client::{Client, Memory};
-use crate::clock;
-use crate::contain::warn_limited;
 use crate::poller_state::{PollerState, Shift};
-use crate::watch::Watch;
-
-/// How a client announces frames.
-#[derive(Debug)]
-pub enum Signal {
-    /// In memory, which the poller reads while it is awake, and by these eventfds if the poller asked for a kick.
-    Kick(Watch),
-    /// In memory, and by the readiness of these descriptors. A wake-up by that is no kick.
-    Watched(Watch),
-    /// By the readiness of these descriptors of a device only.
-    Device(Watch),
-}
-
-impl Signal {
-    /// The descriptors that a sleeping poller waits for.
-    pub(crate) fn watch(&self) -> &Watch {
-        match self {
-            Self::Kick(watch) | Self::Watched(watch) | Self::Device(watch) => watch,
-        }
-    }
-
-    pub(crate) fn in_memory(&self) -> bool {
-        !matches!(self, Self::Device(_))
-    }
-}
 
 /// A port's input. The thread that takes it owns it until it puts it back, or it is taken away.
 pub struct Source {

@@ -1,5 +1,7 @@
 //! An input between a thread that was relieved and the one that relieves it.
 
+use ringway_runtime::Watch;
+
 use super::*;
 use crate::quarantine::tests::Silent;
 

@@ -12,10 +12,10 @@
 use std::sync::Arc;
 use std::task::Waker;
 
+use ringway_runtime::clock;
 use ringway_switch::{DetourRoom, Port};
 
 use crate::client::KeptIn;
-use crate::clock;
 use crate::known::Known;
 use crate::quarantine::{self, PARTS};
 use crate::shared::Shared;

@@ -408,7 +408,7 @@ fn a_poller_that_panics_again_and_again_ends_the_process() {
         return;
     }
     let (status, said) = run_alone("a_poller_that_panics_again_and_again_ends_the_process");
-    assert_eq!(status, Some(ringway_engine::INTERNAL_ERROR), "{said}");
+    assert_eq!(status, Some(ringway_runtime::INTERNAL_ERROR), "{said}");
     let line = said.lines().last().expect("a message");
     assert!(line.starts_with("ringway: a defect of Ringway, please report it: poller0 itself failed at "), "{said}");
     assert!(line.contains("poller/adopt.rs:") && line.contains("(injected: poller)"), "{said}");

@@ -4,7 +4,8 @@
 
 mod support;
 
-use ringway_engine::{Engine, EngineSettings, use_batch_scheduling};
+use ringway_engine::{Engine, EngineSettings};
+use ringway_runtime::use_batch_scheduling;
 
 /// The scheduling policy of the only thread of this process with this name (proc_pid_stat(5), field 41).
 fn policy(name: &str) -> i32 {

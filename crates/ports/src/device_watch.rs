@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use ringway_engine::Watch;
+use ringway_netdevice::requests;
+use ringway_runtime::Watch;
 use ringway_switch::{Batch, DropReason, PortFault};
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
@@ -18,8 +19,6 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
     timerfd_settime,
 };
-
-use ringway_netdevice::requests;
 
 /// The group of events of devices (`RTMGRP_LINK`), and that of the kernel's uevents.
 const EVENTS: u32 = 1;

@@ -1,6 +1,6 @@
 //! The parts of one port, as the switch and the engine take them.
 
-use ringway_engine::Signal;
+use ringway_runtime::Signal;
 use ringway_switch::{Bell, Input, Output};
 
 /// The parts of one port, as the switch and the engine take them.

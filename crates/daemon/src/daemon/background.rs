@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ringway_engine::contain;
+use ringway_runtime::contain;
 use ringway_switch::PanicLocation;
 
 use crate::inject;

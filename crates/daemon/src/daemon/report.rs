@@ -63,7 +63,7 @@ impl Daemon {
                 .chain(self.loops())
                 .chain(self.large_frames.warnings(Instant::now()))
                 .collect(),
-            log_lines_lost: ringway_engine::log::lost(),
+            log_lines_lost: ringway_runtime::log::lost(),
         }
     }
 
@@ -90,7 +90,7 @@ impl Daemon {
 
     /// Returns the pairs of ports at which the same addresses are heard by turns.
     fn loops(&self) -> Vec<Mistake> {
-        let now = ringway_engine::seconds(Instant::now());
+        let now = ringway_runtime::seconds(Instant::now());
         let mut pairs: BTreeMap<(&Name, &Name, &Name), usize> = BTreeMap::new();
         for (switch, live) in &self.switches {
             let moves = live.moves().into_iter().filter(|(moved, ..)| is_used_twice(moved, now));
@@ -148,7 +148,7 @@ impl Daemon {
 
     fn bucket_statuses(&self) -> Vec<BucketStatus> {
         let ports = self.switches.values().flat_map(|s| s.ports().values().map(|port| &port.settings));
-        self.buckets.report(&self.running.config.buckets, ports, ringway_engine::nanoseconds())
+        self.buckets.report(&self.running.config.buckets, ports, ringway_runtime::nanoseconds())
     }
 
     /// Returns the status of a configured port that is not live.
@@ -186,7 +186,7 @@ impl Daemon {
         if let Some(name) = switch.filter(|name| !self.switches.contains_key(*name)) {
             return Err(unknown("switch", name, self.switches.keys()));
         }
-        let now = ringway_engine::seconds(Instant::now());
+        let now = ringway_runtime::seconds(Instant::now());
         let wanted = self.switches.iter().filter(|(name, _)| switch.is_none_or(|wanted| wanted == *name));
         let entries = wanted.flat_map(|(switch, live)| {
             live.addresses().into_iter().map(move |address| FdbEntry {
@@ -219,7 +219,7 @@ impl Daemon {
 
     /// Removes learned addresses that are older than their switch's ageing time.
     pub fn sweep(&mut self) {
-        let now = ringway_engine::seconds(Instant::now());
+        let now = ringway_runtime::seconds(Instant::now());
         self.switches.values_mut().for_each(|switch| switch.sweep(now));
         let live = self.switches.iter().flat_map(|(switch, live)| live.ports().iter().map(move |port| (switch, port)));
         let devices = live.filter(|(_, (_, port))| port.settings.settings.is_device());
@@ -245,7 +245,7 @@ fn is_used_twice(moved: &Move, now: u32) -> bool {
 }
 
 fn moves(switch: &LiveSwitch) -> Vec<MoveStatus> {
-    let now = ringway_engine::seconds(Instant::now());
+    let now = ringway_runtime::seconds(Instant::now());
     let mut moves: Vec<MoveStatus> = switch
         .moves()
         .into_iter()
@@ -281,7 +281,7 @@ fn poller_status(reading: &PollerReading, age: Duration, free: &mut Duration) ->
 }
 
 fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy>) -> PortStatus {
-    let now = ringway_engine::nanoseconds();
+    let now = ringway_runtime::nanoseconds();
     let mut status = PortStatus {
         name: name.to_string(),
         switch: port.switch.to_string(),

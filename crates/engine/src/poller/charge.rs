@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
+use ringway_runtime::Signal;
+use ringway_runtime::clock;
+use ringway_runtime::thread_usage::{Usage, moment};
 use ringway_switch::{
     DetourRoom, Examined, FrameDirection, Input, Member, Passed, Switch, Time, TimeSpent, Workspace, pass,
 };
 
 use super::thread::{Poller, Served};
 use crate::budget::{Excess, Share, Verdict};
-use crate::clock;
 use crate::meter::{excess, is_long, within};
 use crate::quarantine::{self, PARTS};
 use crate::schedule::Visit;
-use crate::source::Signal;
-use crate::thread_usage::{Usage, moment};
 use crate::topology::Attached;
 
 /// Runs one examined pass. Returns the time of the source; the times of the receivers are in the workspace.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use ringway_runtime::clock;
+use ringway_runtime::thread_usage::moment;
 use ringway_switch::{DetourEnd, DetourRoom, TimeSpent, empty};
 
 use super::thread::{NO_PORT, Poller};
-use crate::clock;
 use crate::poller_state::DORMANT;
 use crate::quarantine::{self, CHECK_ENDING_EVERY_NS, CHECK_EVERY_NS, ENDS_IN_VAIN};
-use crate::thread_usage::moment;
 use crate::topology::Topology;
 
 impl Poller {

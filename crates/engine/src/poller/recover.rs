@@ -6,11 +6,11 @@
 
 use std::time::Instant;
 
+use ringway_runtime::clock;
+use ringway_runtime::contain::{fatal, warn_limited};
 use ringway_switch::{Defect, PanicLocation, Role, contain};
 
 use super::thread::{NO_PORT, Poller};
-use crate::clock;
-use crate::contain::{fatal, warn_limited};
 
 impl Poller {
     /// Continues after a panic in [`Poller::run`].

@@ -6,13 +6,14 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ringway_runtime::call;
+use ringway_runtime::clock;
+use ringway_runtime::thread_usage::moment;
+
 use super::cadence::Cadence;
 use super::thread::Poller;
-use crate::call;
-use crate::clock;
 use crate::poller_state::add;
 use crate::settings::Idle;
-use crate::thread_usage::moment;
 
 /// While the poller is busy, the time between two checks of the descriptors of parked devices.
 const DEVICE_POLL_EVERY: Duration = Duration::from_micros(20);

@@ -5,7 +5,7 @@
 //! while the poller wants it. A poller that is pinned does not ask: the scheduler could not give it another processor when it wakes, so
 //! that a thread that does not sleep would delay it by a slice each time.
 
-use crate::thread_usage::{Usage, UsageReader};
+use ringway_runtime::thread_usage::{Usage, UsageReader};
 
 /// Least time between two readings, in nanoseconds.
 const WINDOW: u64 = 16_000_000;
@@ -54,7 +54,7 @@ mod tests {
 
     use super::super::thread::pin;
     use super::*;
-    use crate::clock;
+    use ringway_runtime::clock;
 
     fn window(ran: u64, waited: u64, preempted: u64) -> Usage {
         Usage { ran, waited, preempted, ..Usage::default() }

@@ -9,12 +9,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ringway_runtime::Signal;
 use ringway_switch::{Armed, WakeOn};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::thread::{NO_PORT, Poller, TIMER_TOKEN};
-use crate::source::Signal;
 
 /// Most events that one wait returns.
 const EVENTS: usize = 64;

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use ringway_runtime::call;
+use ringway_runtime::clock;
+use ringway_runtime::contain::{PanicCounter, run_or_exit};
+use ringway_runtime::os_scheduler::use_batch_scheduling;
+use ringway_runtime::timer::Timer;
 use ringway_switch::{Time, Workspace, contain};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::thread::{CpuSet, gettid};
 
 use super::sharing::Sharing;
-use crate::call;
-use crate::clock;
-use crate::contain::{PanicCounter, run_or_exit};
 use crate::meter::Meter;
-use crate::os_scheduler::use_batch_scheduling;
 use crate::poller_state::{PollerState, Shift};
 use crate::schedule::Schedule;
 use crate::settings::{EngineSettings, Idle};
 use crate::shared::{Released, Shared};
 use crate::spare::{Begun, Spare};
-use crate::timer::Timer;
 use crate::topology::{Attached, Topology};
 
 /// The value of a slot for "no port".

@@ -4,7 +4,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_runtime::Signal;
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Input, Learning,
     MacTable, Member, Moved, Output, Owner, Port, PortFault, Switch, WakeOn,

@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringway_engine::{Attached, Client, Signal, SlowReading, Source, Topology};
+use ringway_engine::{Attached, Client, SlowReading, Source, Topology};
 use ringway_memory::{Limits, Mapping, Quota};
+use ringway_runtime::Signal;
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Forward, Frames, Input,
     InputCapabilities, Mac, MacMap, MacTable, Member, Output, OutputCapabilities, Owner, Policy, Port, PortFault,
@@ -481,7 +482,7 @@ impl Bell for Out {
             CallReason::Frames => station.step(Step::RingFrames),
         }
         if reason == CallReason::Frames && station.rings_later.load(Ordering::Relaxed) {
-            return CallResult::Later { due: ringway_engine::nanoseconds(), called: false };
+            return CallResult::Later { due: ringway_runtime::nanoseconds(), called: false };
         }
         self.ring_at_once(reason)
     }
@@ -505,7 +506,7 @@ impl Out {
             return CallResult::Unwanted;
         }
         let before = Instant::now();
-        ringway_engine::call(station.call.as_fd(), &ringway_engine::CallAccount::default());
+        ringway_runtime::call(station.call.as_fd(), &ringway_runtime::CallAccount::default());
         lock(&station.calls).push((before, Instant::now()));
         CallResult::Called
     }

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use ringway_engine::nanoseconds;
 use ringway_memory::Quota;
+use ringway_runtime::nanoseconds;
 use ringway_switch::{CallResult, FrameRateMeter, Moderation, Totals, Tuner};
 use rustix::event::{EventfdFlags, eventfd};
 

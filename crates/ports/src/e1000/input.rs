@@ -183,7 +183,7 @@ impl Input for E1000Input {
         let news = side.news(news, before, head, count);
         let mut interrupting = self.device.interrupting();
         interrupting.frames += completed.traffic.frames;
-        interrupting.causes.sent(news, side.page.get(TIDV), side.page.get(TADV), ringway_engine::nanoseconds);
+        interrupting.causes.sent(news, side.page.get(TIDV), side.page.get(TADV), ringway_runtime::nanoseconds);
     }
 
     #[inline]
@@ -210,7 +210,7 @@ impl Input for E1000Input {
         }
         self.device.arm();
         let Some(mut side) = self.side.try_lock() else { return Armed::Pending };
-        self.pace.judge(ringway_engine::nanoseconds());
+        self.pace.judge(ringway_runtime::nanoseconds());
         self.looks = self.pace.is_frequent && side.uses_block();
         if !self.looks {
             side.ask(true);

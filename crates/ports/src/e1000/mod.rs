@@ -67,18 +67,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_engine::Signal;
+use bell::E1000Bell;
+use device::Device;
+use input::E1000Input;
+use output::E1000Output;
 use ringway_memory::Limits;
+use ringway_runtime::Signal;
 
 pub use crate::front_end::State;
 use crate::front_end::repeat;
 use crate::port_io::PortIo;
 use crate::vfio_user::{Function, Observer, Server, ServerSettings};
 pub use access_counters::Accesses;
-use bell::E1000Bell;
-use device::Device;
-use input::E1000Input;
-use output::E1000Output;
 pub use settings::{Model, RECEIVE_BUFFER, Settings, Status};
 
 /// The control side of a running port. Dropping it stops the port's thread and removes its socket.

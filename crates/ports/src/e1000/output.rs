@@ -134,7 +134,7 @@ impl Device {
         if earlier.traffic.frames > 0 {
             interrupting.idle_polls = 0;
         }
-        interrupting.causes.received(news, side.page.get(RDTR), side.page.get(RADV), ringway_engine::nanoseconds);
+        interrupting.causes.received(news, side.page.get(RDTR), side.page.get(RADV), ringway_runtime::nanoseconds);
     }
 
     /// Has a poller count frames that were lost from the packet buffer.

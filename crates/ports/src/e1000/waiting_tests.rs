@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_engine::nanoseconds;
+use ringway_runtime::nanoseconds;
 use ringway_switch::{Armed, BatchStorage, Bell, CallReason, CallResult, Input, WakeOn};
 
 use super::Model;

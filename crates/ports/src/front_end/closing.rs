@@ -12,7 +12,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use ringway_engine::{contain, guard_thread, prepare_calls, warn_limited};
+use ringway_runtime::{call, contain, guard_thread, warn_limited};
 use rustix::net::{Shutdown, shutdown};
 
 use super::files::receive;
@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// What clients have sent. They decide how long closing it lasts.
 static OF_CLIENTS: Queue = Queue::new(16, 2, || true);
 /// Ends of pipes, whose last frames are moved first, in steps. Each touches memory of clients.
-static PIPES: Queue = Queue::new(8, 2, prepare_calls);
+static PIPES: Queue = Queue::new(8, 2, call::prepare);
 /// Registrations of netmap's programs, which touch memory of the program.
 static REGISTRATIONS: Queue = Queue::new(16, 2, || true).or_one_each(MOST_WITH_ONE_EACH);
 /// Memory that programs had of the regions that they share.

@@ -14,7 +14,7 @@ pub fn descriptors() -> Vec<String> {
     FIRST.call_once(|| {
         let file = memfd(4096);
         drop(Mapping::given(file.as_fd(), 0, 4096, &Quota::of_port(Limits::PORT)).expect("mapped"));
-        ringway_engine::call(new_eventfd().as_fd(), &ringway_engine::CallAccount::default());
+        ringway_runtime::call(new_eventfd().as_fd(), &ringway_runtime::CallAccount::default());
     });
     let links = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
     let name = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringway_engine::contain;
+use ringway_runtime::contain;
 use ringway_switch::{Defect, Role, take_receiving};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -40,7 +40,7 @@ impl Thread {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped when the thread ends, which disconnects `done`.
             let _alive = alive;
-            ringway_engine::guard_thread();
+            ringway_runtime::guard_thread();
             // A panic drops everything that the thread owned, so the front end sees the end of its connection.
             if let Err(place) = contain(|| run(told)) {
                 let role = if take_receiving() { Role::Receiver } else { Role::Thread };
@@ -64,7 +64,7 @@ impl Drop for Thread {
                 // wait for it: the thread keeps its resources and ends when it can.
                 return;
             }
-            ringway_engine::interrupt(&thread);
+            ringway_runtime::interrupt(&thread);
         }
         let _ = thread.join();
     }

@@ -7,7 +7,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_engine::{Signal, Watch};
+use ringway_netdevice::requests;
+use ringway_runtime::{Signal, Watch};
 use ringway_switch::{Armed, Batch, Discarded, Input, InputCapabilities, PortFault, WakeOn};
 use rustix::fs::{Mode, OFlags};
 
@@ -16,7 +17,6 @@ use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::port_io::PortIo;
 use crate::socket_output::{NoBell, SocketOutput};
 use crate::tap_file::{TapInput, set_offloads};
-use ringway_netdevice::requests;
 
 pub(super) fn open(path: &str) -> io::Result<PortIo> {
     // Opening anything else may have effects of its own: a tape is rewound, a watchdog begins to run.

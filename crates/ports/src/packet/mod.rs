@@ -13,7 +13,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use ringway_engine::{Signal, Watch};
+use input::PacketInput;
+use ringway_netdevice::requests;
+use ringway_runtime::{Signal, Watch};
 use ringway_switch::Accepts;
 use rustix::io::Errno;
 
@@ -22,8 +24,6 @@ use crate::device_watch::DeviceWatch;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use crate::socket_output::{NoBell, SocketOutput};
-use input::PacketInput;
-use ringway_netdevice::requests;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]

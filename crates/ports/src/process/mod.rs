@@ -29,21 +29,20 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ringway_abi::{Layout, Shape, doorbell};
-use ringway_engine::{CallAccount, Called, Signal, Watch};
-use ringway_memory::{Mapping, SharedMemory};
-use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
-use rustix::event::{EventfdFlags, eventfd};
-
-use crate::port_io::PortIo;
-pub use client_handles::ClientHandles;
-pub use external::ExternalMemory;
 use input::ProcessInput;
 use output::ProcessOutput;
 use ring::{Backing, Doorbell, Own, PortMemory};
+use ringway_abi::{Layout, Shape, doorbell};
+use ringway_memory::{Mapping, SharedMemory};
+use ringway_runtime::{CallAccount, Called, Signal, Watch};
+use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::front_end::ClientFd;
 pub use crate::front_end::{Process, check_unclosed_pipes, unclosed_pipes};
+use crate::port_io::PortIo;
+pub use client_handles::ClientHandles;
+pub use external::ExternalMemory;
 pub use pipe::Pipe;
 pub use region::{Region, RegionError, RegionPort, Registration};
 pub use server::{
@@ -139,7 +138,7 @@ impl Bell for ProcessBell {
         if !wanted || self.is_blocked() {
             return CallResult::Unwanted;
         }
-        if ringway_engine::call(self.call.as_fd(), &self.account) != Called::Done {
+        if ringway_runtime::call(self.call.as_fd(), &self.account) != Called::Done {
             self.blocked.store(true, Ordering::Relaxed);
         }
         CallResult::Called

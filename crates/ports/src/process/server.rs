@@ -35,8 +35,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use ringway_engine::{PanicCounter, contain, run_or_exit};
+use queue::{Command, Queue};
 use ringway_memory::release_by;
+use ringway_runtime::{PanicCounter, contain, run_or_exit};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::SocketType;
@@ -45,7 +46,7 @@ use super::external::ExternalFiles;
 use crate::front_end::{Files, SocketAccess, listen_at, return_in_background};
 pub use host::{Asker, Change, ClientId, Grant, Host, Listed, NetmapHost, Refusal};
 pub use limits::TimeLimits;
-use queue::{Command, Queue};
+
 #[cfg(test)]
 pub(super) use requests::TRAP;
 use thread::{COMMANDS, FIRST_CLIENT, LISTENER, Server};

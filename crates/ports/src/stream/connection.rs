@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use ringway_engine::Watch;
+use ringway_runtime::Watch;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
 

@@ -33,16 +33,16 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringway_engine::Signal;
+use connection::SharedConnection;
+use input::StreamInput;
+use output::StreamOutput;
+use protocol::StreamProtocol;
+use ringway_runtime::Signal;
 use ringway_switch::{Bell, CallReason, CallResult};
 
 pub use crate::front_end::Observer;
 use crate::front_end::{Files, Role, Service, Socket, SocketAccess, State};
 use crate::port_io::PortIo;
-use connection::SharedConnection;
-use input::StreamInput;
-use output::StreamOutput;
-use protocol::StreamProtocol;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ mod device;
 use std::io;
 use std::sync::Arc;
 
-use ringway_engine::{Signal, Watch};
+use ringway_runtime::{Signal, Watch};
 
 use crate::device_closing::ClosedApart;
 use crate::port_io::PortIo;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use ringway_engine::{CallAccount, Called};
+use ringway_runtime::{CallAccount, Called};
 use rustix::io::ReadWriteFlags;
 
 use super::function::Mode;
@@ -75,7 +75,7 @@ impl Interrupts {
             call
         };
         // Without the lock: the front end can make this block for a moment.
-        if ringway_engine::call(call.as_fd(), &self.account) != Called::Done {
+        if ringway_runtime::call(call.as_fd(), &self.account) != Called::Done {
             self.report_blocked();
         }
         // After an MSI-X interrupt the driver reads no register.

@@ -64,7 +64,7 @@ impl VfioProtocol {
 
 impl Protocol for VfioProtocol {
     fn start(&mut self) {
-        ringway_engine::use_batch_scheduling();
+        ringway_runtime::use_batch_scheduling();
     }
 
     fn serve(&mut self, peer: &Peer<'_>) -> Result<Infallible, End> {

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use ringway_engine::CallAccount;
 use ringway_memory::Quota;
+use ringway_runtime::CallAccount;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::ConfigSpace;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringway_engine::Watch;
+use ringway_runtime::Watch;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::front_end::ClientFd;

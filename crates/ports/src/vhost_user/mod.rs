@@ -57,19 +57,19 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringway_engine::Signal;
+use bell::VhostBell;
+use device::Device;
+use input::VhostInput;
+use output::VhostOutput;
+use protocol::VhostProtocol;
 use ringway_memory::Limits;
+use ringway_runtime::Signal;
 
 use crate::front_end::{Files, Service, Socket, repeat};
 pub use crate::front_end::{Observer, Role, State};
 use crate::port_io::PortIo;
 use crate::virtqueue::Record;
 pub use crate::virtqueue::{InflightNote, InflightRange};
-use bell::VhostBell;
-use device::Device;
-use input::VhostInput;
-use output::VhostOutput;
-use protocol::VhostProtocol;
 pub use settings::{MOST_QUEUES, Settings, Status};
 
 /// The control side of a running port. Dropping it stops the port's thread and removes its socket.

@@ -106,7 +106,7 @@ impl Protocol for VhostProtocol {
         if let Some((session, queue)) = session.as_ref().zip(self.broken)
             && let Some(error) = session.error_descriptor(queue)
         {
-            ringway_engine::call(error.as_fd(), self.device.account());
+            ringway_runtime::call(error.as_fd(), self.device.account());
         }
     }
 }

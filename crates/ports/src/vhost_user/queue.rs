@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use ringway_engine::{CallAccount, Called};
+use ringway_runtime::{CallAccount, Called};
 use ringway_switch::{Batch, Discarded, Frame};
 
 use crate::front_end::ClientFd;
@@ -43,7 +43,7 @@ pub(super) type ReceiveQueue = Started<Either<Receive<Split>, Receive<Packed>>>;
 
 /// Calls the guest. Returns true if there is an eventfd to call by.
 fn call(fd: Option<&Arc<ClientFd>>, account: &CallAccount) -> Result<bool, RingFault> {
-    match fd.map(|fd| ringway_engine::call(fd.as_fd(), account)) {
+    match fd.map(|fd| ringway_runtime::call(fd.as_fd(), account)) {
         None => Ok(false),
         Some(Called::Done) => Ok(true),
         Some(Called::Blocked | Called::Failed) => Err(RingFault::CallBlocked),

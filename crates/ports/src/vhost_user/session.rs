@@ -184,7 +184,7 @@ impl Session {
                     self.device.set_call(queue, file.clone());
                     // The guest may have missed the last call on the old eventfd. An extra call is harmless.
                     if let Some(file) = &file {
-                        ringway_engine::call(file.as_fd(), self.device.account());
+                        ringway_runtime::call(file.as_fd(), self.device.account());
                     }
                 }
                 vring.call = file;

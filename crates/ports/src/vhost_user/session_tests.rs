@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_engine::nanoseconds;
+use ringway_runtime::nanoseconds;
 use ringway_switch::{Bell, CallReason, CallResult};
 use ringway_testing::until;
 

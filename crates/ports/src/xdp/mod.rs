@@ -27,21 +27,21 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_engine::{Signal, Watch};
+use input::{Held, Receiver, XdpInput};
+use output::{Device, XdpOutput};
+use queue::{Attachment, Queue, SendingSocket, chunk};
+use ringway_netdevice::requests;
+use ringway_netdevice::xdp::{Attached, Freed, Host, Place, Sockets, Transfer, help, other_program};
+use ringway_runtime::{Signal, Watch};
 use rustix::io::Errno;
+use sending::{Sending, XdpBell};
+use tags::Tags;
 
 use crate::device_closing::ClosedApart;
 use crate::device_watch::DeviceWatch;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
-use input::{Held, Receiver, XdpInput};
-use output::{Device, XdpOutput};
-use queue::{Attachment, Queue, SendingSocket, chunk};
-use ringway_netdevice::requests;
 pub use ringway_netdevice::xdp::Mode;
-use ringway_netdevice::xdp::{Attached, Freed, Host, Place, Sockets, Transfer, help, other_program};
-use sending::{Sending, XdpBell};
-use tags::Tags;
 
 /// Driver of virtual devices in pairs.
 const VETH: &str = "veth";

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use ringway_engine::nanoseconds;
 use ringway_netdevice::xdp::{Entry, Producer, Queued, Transfer};
+use ringway_runtime::nanoseconds;
 use ringway_switch::{Bell, CallReason, CallResult, Moderation, PortFault};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_ports::vhost_user::{self, Observer, Role, Settings, VhostUser};
+use ringway_runtime::Signal;
 use ringway_switch::{
     FloodPolicy, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Switch, Time, Workspace, pass,
 };

@@ -16,7 +16,7 @@ mod wanted;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ringway_engine::contain;
+use ringway_runtime::contain;
 
 #[cfg(not(feature = "programs"))]
 use absent as loaded;

@@ -1,6 +1,6 @@
 //! The effects of register reads.
 
-use ringway_engine::nanoseconds;
+use ringway_runtime::nanoseconds;
 
 use crate::e1000::chip::{Chip, eitr};
 use crate::e1000::device::Device;

@@ -1,6 +1,6 @@
 //! The effects of register writes.
 
-use ringway_engine::nanoseconds;
+use ringway_runtime::nanoseconds;
 
 use super::ring::Restart;
 use crate::e1000::chip::{Chip, eitr};

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use ringway_engine::fatal;
+use ringway_runtime::fatal;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 

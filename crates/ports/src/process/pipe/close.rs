@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ringway_abi::netmap::PipeRole;
-use ringway_engine::{contain, warn_limited};
+use ringway_runtime::{contain, warn_limited};
 
 use super::super::region::RegionPort;
 use super::lane::{Allowance, Lane, Transfer};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use parking_lot::{Mutex, RwLock};
 use ringway_abi::doorbell;
-use ringway_engine::{CallAccount, Called};
+use ringway_runtime::{CallAccount, Called};
 use ringway_switch::{Bell, CallReason, CallResult};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -53,7 +53,7 @@ impl Call {
         // The lock is taken for writing only while the place has no rings. A registration that has ended needs no call, and one
         // that has not begun has asked for none.
         let eventfd = Arc::clone(self.eventfd.try_read()?.as_ref()?);
-        Some(ringway_engine::call(eventfd.as_fd(), account))
+        Some(ringway_runtime::call(eventfd.as_fd(), account))
     }
 }
 
@@ -147,7 +147,7 @@ impl Calls {
 
     /// Signals another eventfd that the port's clients share. Returns false if the kernel had no means for it.
     pub(super) fn signal(&self, eventfd: BorrowedFd<'_>) -> bool {
-        self.note(ringway_engine::call(eventfd, &self.account))
+        self.note(ringway_runtime::call(eventfd, &self.account))
     }
 
     /// Notes the result of signalling an eventfd that the port's clients share. Returns false if the kernel had no means for it.
@@ -317,7 +317,7 @@ mod tests {
         let eventfds: Vec<_> = (0..5).map(|_| calls.add(&(0..1), &(0..1)).expect("a place").1).collect();
         let (bell, wishes) = bell(&calls);
         let counts = || -> Vec<u64> { eventfds.iter().map(take_count).collect() };
-        let hold = || calls.account.charge(ringway_engine::nanoseconds() + 3_600_000_000_000, Duration::from_secs(1));
+        let hold = || calls.account.charge(ringway_runtime::nanoseconds() + 3_600_000_000_000, Duration::from_secs(1));
         let release = || {
             calls.account.begin_client();
             ringway_testing::until("calls are not held", || !calls.account.is_held());

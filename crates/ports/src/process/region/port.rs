@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ringway_abi::Layout;
 use ringway_abi::netmap::Wish;
-use ringway_engine::{Signal, Watch};
+use ringway_runtime::{Signal, Watch};
 use ringway_switch::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringway_engine::{fatal, warn_limited};
+use ringway_runtime::{fatal, warn_limited};
 use ringway_switch::PanicLocation;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};

@@ -1,7 +1,7 @@
 //! Messages of connections of the netmap dialogue, and the registrations that they wait for.
 
 use ringway_abi::netmap::{Reply, tag_of};
-use ringway_engine::warn_limited;
+use ringway_runtime::warn_limited;
 use rustix::io::Errno;
 
 use super::connection::{Seat, State, find_seat};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ringway_abi::netmap::{Family, Register};
-use ringway_engine::{contain, fatal};
+use ringway_runtime::{contain, fatal};
 use rustix::io::Errno;
 
 use super::super::region::{Extra, Registration};

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ringway_engine::PanicCounter;
+use ringway_runtime::PanicCounter;
 
 use super::super::external::ExternalFiles;
 use super::connection::Connection;

@@ -11,29 +11,29 @@ use crate::{call, clock};
 
 /// The usage of a thread, since its start or between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// Nanoseconds that the thread ran.
-    pub(crate) ran: u64,
+    pub ran: u64,
     /// Nanoseconds that the thread was ready to run and had no processor.
-    pub(crate) waited: u64,
+    pub waited: u64,
     /// Page faults, with those in watched holes of clients' files, which the kernel does not count.
-    pub(crate) faults: u64,
+    pub faults: u64,
     /// Voluntary context switches: the thread blocked.
-    pub(crate) sleeps: u64,
+    pub sleeps: u64,
     /// Involuntary context switches: another thread got the processor.
-    pub(crate) preempted: u64,
+    pub preempted: u64,
 }
 
 impl Usage {
     /// Returns true if the thread may have slept in a page fault, in whatever memory that was.
-    pub(crate) fn may_have_stalled(&self) -> bool {
+    pub fn may_have_stalled(&self) -> bool {
         self.faults > 0 && self.sleeps > 0
     }
 }
 
 /// Reads the usage of the calling thread. Belongs to that thread.
 #[derive(Debug)]
-pub(crate) struct UsageReader {
+pub struct UsageReader {
     schedstat: Option<Arc<File>>,
     last: Usage,
     /// The time of the last reading.
@@ -42,12 +42,12 @@ pub(crate) struct UsageReader {
 
 impl UsageReader {
     /// A reader for the calling thread, which reads for the first time at `now`.
-    pub(crate) fn new(now: u64) -> UsageReader {
+    pub fn new(now: u64) -> UsageReader {
         UsageReader::with(File::open("/proc/thread-self/schedstat").ok().map(Arc::new), now)
     }
 
     /// Another reader for the same thread, with the same descriptor.
-    pub(crate) fn another(&self, now: u64) -> UsageReader {
+    pub fn another(&self, now: u64) -> UsageReader {
         UsageReader::with(self.schedstat.clone(), now)
     }
 
@@ -59,14 +59,14 @@ impl UsageReader {
 
     /// The time of the last reading.
     #[inline]
-    pub(crate) fn at(&self) -> u64 {
+    pub fn at(&self) -> u64 {
         self.at
     }
 
     /// Returns the usage since the last reading. If the kernel does not report the thread's times, the thread counts as
     /// having run all the time, and as having waited all the time if it lost its processor.
     #[cold]
-    pub(crate) fn since_last(&mut self, now: u64) -> Usage {
+    pub fn since_last(&mut self, now: u64) -> Usage {
         let usage = self.read();
         let last = std::mem::replace(&mut self.last, usage);
         self.at = now;
@@ -91,7 +91,7 @@ impl UsageReader {
 }
 
 /// The present moment of the calling thread, for measurements of single accesses.
-pub(crate) fn moment() -> Moment {
+pub fn moment() -> Moment {
     let [faults, sleeps, _] = counts();
     Moment { nanoseconds: clock::nanoseconds(), faults, sleeps, slow_calls: call::slow_nanoseconds() }
 }

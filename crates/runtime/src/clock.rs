@@ -20,7 +20,7 @@ pub fn seconds(now: Instant) -> u32 {
 }
 
 /// Converts a moment to the time of the pollers. All engines of this process share it.
-pub(crate) fn time(now: Instant) -> Time {
+pub fn time(now: Instant) -> Time {
     let passed = passed(now);
     Time { nanoseconds: passed.as_nanos() as u64, seconds: passed.as_secs() as u32, read: nanoseconds }
 }

@@ -106,7 +106,7 @@ impl Lines {
     }
 
     /// Says something before all that waits.
-    pub(crate) fn say_first(&'static self, text: &str) {
+    pub fn say_first(&'static self, text: &str) {
         self.push(format!("{text}\n").into_bytes(), true);
     }
 

@@ -61,7 +61,7 @@ impl Watch {
     }
 
     /// Has the descriptors wake the poller with this set. They no longer wake the one before.
-    pub(crate) fn enter(&self, set: &Arc<OwnedFd>, token: u64) {
+    pub fn enter(&self, set: &Arc<OwnedFd>, token: u64) {
         let mut watched = self.lock();
         watched.leave();
         for descriptor in &watched.descriptors {
@@ -72,7 +72,7 @@ impl Watch {
     }
 
     /// The poller with this set does not serve the port any more. Another one may already.
-    pub(crate) fn leave(&self, set: &Arc<OwnedFd>) {
+    pub fn leave(&self, set: &Arc<OwnedFd>) {
         let mut watched = self.lock();
         if watched.set.as_ref().is_some_and(|(current, _)| Arc::ptr_eq(current, set)) {
             watched.leave();
@@ -119,7 +119,10 @@ mod tests {
     use rustix::event::epoll::CreateFlags;
 
     use super::*;
-    use crate::poller_state::new_eventfd;
+
+    fn new_eventfd() -> io::Result<OwnedFd> {
+        Ok(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?)
+    }
 
     fn set() -> Arc<OwnedFd> {
         Arc::new(epoll::create(CreateFlags::CLOEXEC).expect("an epoll set"))

@@ -85,12 +85,12 @@ pub fn prepare() -> bool {
 }
 
 /// Returns the number of calls that the calling thread has made.
-pub(crate) fn made() -> u64 {
+pub fn made() -> u64 {
     CALLER.with(|caller| caller.borrow().made)
 }
 
 /// Returns the nanoseconds of the calling thread's calls that were slow because of their clients.
-pub(crate) fn slow_nanoseconds() -> u64 {
+pub fn slow_nanoseconds() -> u64 {
     CALLER.with(|caller| caller.borrow().slow_nanoseconds)
 }
 

@@ -9,31 +9,35 @@ use rustix::time::{
 
 /// A timer whose descriptor becomes readable.
 #[derive(Debug)]
-pub(crate) struct Timer {
+pub struct Timer {
     fd: OwnedFd,
     /// The time it is set to, in nanoseconds of the pollers' clock. It may have expired.
     set_to: Option<u64>,
 }
 
 impl Timer {
-    pub(crate) fn new() -> io::Result<Timer> {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn new() -> io::Result<Timer> {
         let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         Ok(Timer { fd, set_to: None })
     }
 
     /// The descriptor, readable from the set time on. It is never read: wait for its edge (EPOLLET).
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Notes that the timer expired: the next [`Timer::wake_at`] sets it even to the same time.
-    pub(crate) fn expired(&mut self) {
+    pub fn expired(&mut self) {
         self.set_to = None;
     }
 
     /// Sets the timer to `due`; `now` is the present time. Without a `due` the timer stays set, and may expire without
     /// need.
-    pub(crate) fn wake_at(&mut self, due: Option<u64>, now: u64) {
+    pub fn wake_at(&mut self, due: Option<u64>, now: u64) {
         let Some(due) = due.filter(|&due| self.set_to != Some(due)) else { return };
         // Zero would stop the timer.
         let left = due.saturating_sub(now).max(1);

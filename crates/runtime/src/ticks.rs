@@ -13,7 +13,7 @@ const ATTEMPTS: u32 = 16;
 
 /// The counter in use, and its pace.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticks {
+pub struct Ticks {
     counter: Counter,
     /// Nanoseconds of 2^20 ticks.
     scale: u64,
@@ -27,14 +27,14 @@ enum Counter {
 
 impl Ticks {
     /// The counter of this machine.
-    pub(crate) fn of_this_machine() -> Ticks {
+    pub fn of_this_machine() -> Ticks {
         static MACHINE: OnceLock<Ticks> = OnceLock::new();
         *MACHINE.get_or_init(|| compare().unwrap_or(Ticks { counter: Counter::Clock, scale: 1 << 20 }))
     }
 
     /// Reads the counter, in ticks.
     #[inline(always)]
-    pub(crate) fn read(self) -> u64 {
+    pub fn read(self) -> u64 {
         match self.counter {
             Counter::Processor => counter(),
             Counter::Clock => crate::clock::nanoseconds(),
@@ -42,12 +42,12 @@ impl Ticks {
     }
 
     /// Converts nanoseconds to ticks.
-    pub(crate) fn of_nanoseconds(self, nanoseconds: u64) -> u64 {
+    pub fn of_nanoseconds(self, nanoseconds: u64) -> u64 {
         ((u128::from(nanoseconds) << 20) / u128::from(self.scale.max(1))) as u64
     }
 
     /// Converts ticks to nanoseconds. The counters of two processors may differ a little: a negative difference is 0.
-    pub(crate) fn nanoseconds(self, ticks: u64) -> u64 {
+    pub fn nanoseconds(self, ticks: u64) -> u64 {
         if ticks > i64::MAX as u64 {
             return 0;
         }
