@@ -15,9 +15,10 @@ CARGO ?= cargo
 # The loom, fuzz and sanitizer builds use flags of their own and so folders of their own.
 LOOM_TARGET := target/loom
 # Where memory that others write is handled.
-SANITIZED := ringway-memory ringway-switch ringway-ports
+PORTS := ringway-port ringway-port-process ringway-port-vhost-user ringway-port-e1000 ringway-port-device ringway-port-stream ringway-port-tests
+SANITIZED := ringway-memory ringway-switch $(PORTS)
 # Where threads meet.
-THREADED := ringway-memory ringway-switch ringway-runtime ringway-engine ringway-capture ringway-ports
+THREADED := ringway-memory ringway-switch ringway-runtime ringway-engine ringway-capture $(PORTS)
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # RUSTC_BOOTSTRAP lets the stable compiler take -Z. Without LTO, with overflow and debug checks.
 SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SANITIZED)) --lib --tests
@@ -117,7 +118,7 @@ $(DENY):
 
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:
-	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-ports --test oracle -- --nocapture
+	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-port-tests --test oracle -- --nocapture
 
 # Tests that repeat less in `make test`, in their long form (crates/testing/src/whole.rs).
 whole:
@@ -126,7 +127,7 @@ whole:
 
 # Every message of vhost-user 100,000 times.
 repeats:
-	RINGWAY_REPEATS=100000 $(CARGO) test --profile tests -p ringway-ports --test vhost_user_repeats
+	RINGWAY_REPEATS=100000 $(CARGO) test --profile tests -p ringway-port-vhost-user --test vhost_user_repeats
 
 # How much of the data path the tests of its crates reach, with floors.
 coverage:

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringway_ports::e1000::fuzzing::{guest, seeds};
+use ringway_port_e1000::fuzzing::{guest, seeds};
 
 fuzz_target!(init: write_seeds(), |data: &[u8]| guest(data));
 

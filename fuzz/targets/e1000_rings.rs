@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use ringway_memory::Mapping;
-use ringway_ports::e1000::rings::{
+use ringway_port_e1000::rings::{
     Bounce, CsbLocation, Destination, Format, Receive, ReceiveSettings, Received, Transmit, TransmitSettings,
 };
-use ringway_ports::guest::{GuestMemory, Region};
+use ringway_port::guest::{GuestMemory, Region};
 use ringway_switch::{BatchStorage, Discarded, Gso, Offload};
 
 const PAGE: usize = 4096;

@@ -15,8 +15,8 @@ use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_SWITCH, TX_CLIENT};
 use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{External, Shape, Slot};
-use ringway_ports::process::fuzzing::Memories;
-use ringway_ports::process::{self, ClientHandles, ExternalMemory};
+use ringway_port_process::fuzzing::Memories;
+use ringway_port_process::{self as process, ClientHandles, ExternalMemory};
 use ringway_switch::{FloodPolicy, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, pass};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 

@@ -4,7 +4,7 @@
 mod virtqueue;
 
 use libfuzzer_sys::fuzz_target;
-use ringway_ports::virtqueue::Packed;
+use ringway_port_vhost_user::virtqueue::Packed;
 
 fuzz_target!(|data: &[u8]| {
     let size = |byte| 1 + u16::from(byte);

@@ -12,7 +12,7 @@ use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT};
 use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::{Layout, Shape, Slot};
 use ringway_memory::{Mapping, View};
-use ringway_ports::process;
+use ringway_port_process as process;
 use ringway_switch::{FloodPolicy, Input, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, pass};
 
 const HOSTILE: u16 = 0;

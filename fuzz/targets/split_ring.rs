@@ -4,7 +4,7 @@
 mod virtqueue;
 
 use libfuzzer_sys::fuzz_target;
-use ringway_ports::virtqueue::Split;
+use ringway_port_vhost_user::virtqueue::Split;
 
 fuzz_target!(|data: &[u8]| {
     let size = |byte| 1u16 << (byte % 9);

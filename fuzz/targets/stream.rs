@@ -3,6 +3,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringway_ports::stream::fuzzing::streams;
+use ringway_port_stream::fuzzing::streams;
 
 fuzz_target!(|data: &[u8]| streams(data));

@@ -3,6 +3,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringway_ports::vfio_user::fuzzing::connections;
+use ringway_port_e1000::vfio_user::fuzzing::connections;
 
 fuzz_target!(|data: &[u8]| connections(data));

@@ -4,6 +4,6 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringway_ports::vhost_user::fuzzing::connections;
+use ringway_port_vhost_user::fuzzing::connections;
 
 fuzz_target!(|data: &[u8]| connections(data));

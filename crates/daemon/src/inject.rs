@@ -21,7 +21,7 @@ pub enum Point {
 
 #[cfg(not(feature = "inject"))]
 mod without {
-    use ringway_ports::PortIo;
+    use ringway_port::PortIo;
 
     use super::Point;
 
@@ -44,7 +44,7 @@ mod with {
     use std::sync::OnceLock;
     use std::time::Duration;
 
-    use ringway_ports::PortIo;
+    use ringway_port::PortIo;
     use ringway_switch::{
         Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, Frames, Input, InputCapabilities, Moderation,
         Moved, Output, OutputCapabilities, PortFault, WakeOn,

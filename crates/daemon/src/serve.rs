@@ -14,8 +14,8 @@ use std::time::Duration;
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
 use ringway_api::patience;
 use ringway_config::{Config, Host};
-use ringway_ports::process::AttachServer;
-use ringway_ports::unclosed_devices;
+use ringway_port_device::unclosed_devices;
+use ringway_port_process::AttachServer;
 use ringway_runtime::{fatal, log};
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,7 +40,7 @@ const END_WITHIN: Duration = Duration::from_secs(8);
 /// Longest wait at the end for the log to be written.
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
-pub use ringway_ports::run_closer;
+pub use ringway_port::run_closer;
 
 /// What to serve.
 #[derive(Debug)]
@@ -122,12 +122,12 @@ pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeErr
     let claim = RuntimeDir::claim(&options.runtime_dir)?;
     raise_descriptor_limit();
     if let Some(closer) = options.closer {
-        ringway_ports::start_closer(closer);
+        ringway_port::start_closer(closer);
     }
     let result = runtime.block_on(run(&claim, options, notify));
     // With what the tasks of the API still have.
     drop(runtime);
-    ringway_ports::end_closer();
+    ringway_port::end_closer();
     result
 }
 

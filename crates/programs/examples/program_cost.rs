@@ -12,7 +12,7 @@ use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT};
 use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
-use ringway_ports::process::{self, ClientHandles};
+use ringway_port_process::{self as process, ClientHandles};
 use ringway_programs::{Compiler, Load, Program, Runtime};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{

@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
-use ringway_ports::guest::{DirtyLog, GuestMemory, Region};
-use ringway_ports::vhost_user::InflightRange;
-use ringway_ports::virtqueue::{
+use ringway_port::guest::{DirtyLog, GuestMemory, Region};
+use ringway_port_vhost_user::InflightRange;
+use ringway_port_vhost_user::virtqueue::{
     Addresses, Bounce, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Receive, Ring, RingFault, Tally, Transmit,
 };
 use ringway_switch::{Accepts, BatchStorage, Gso, Offload};

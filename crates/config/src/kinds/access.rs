@@ -88,16 +88,16 @@ impl Access {
         }
     }
 
-    /// Returns the access as ringway-ports takes it.
-    pub fn get(&self) -> ringway_ports::SocketAccess {
+    /// Returns the access as ringway-port takes it.
+    pub fn get(&self) -> ringway_port::SocketAccess {
         let id = |account: &Option<Account>| account.as_ref().map(|account| account.id);
-        ringway_ports::SocketAccess { owner: id(&self.owner), group: id(&self.group), mode: self.mode }
+        ringway_port::SocketAccess { owner: id(&self.owner), group: id(&self.group), mode: self.mode }
     }
 }
 
 impl SocketAccess {
-    /// Returns the access as ringway-ports takes it, with the values of `all` for what is left out.
-    pub fn get(&self, all: &Access) -> ringway_ports::SocketAccess {
+    /// Returns the access as ringway-port takes it, with the values of `all` for what is left out.
+    pub fn get(&self, all: &Access) -> ringway_port::SocketAccess {
         self.access.or(all).get()
     }
 }
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(Access::default().or(&all), all);
         assert_eq!(access(three.clone(), None, None).or(&all), access(three.clone(), two, Some(0o666)));
         assert_eq!(all.or(&access(three, four, None)), all);
-        let given = ringway_ports::SocketAccess { owner: Some(1), group: Some(2), mode: Some(0o666) };
+        let given = ringway_port::SocketAccess { owner: Some(1), group: Some(2), mode: Some(0o666) };
         assert_eq!(SocketAccess::default().get(&all), given);
     }
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringway_api::types::PortStatus;
-use ringway_ports::{Observer, PortIo};
+use ringway_port::{Observer, PortIo};
 use rustix::fs::Stat;
 
 use super::access::Access;
 use crate::keys::{Keys, Mac, Name, Table};
-pub use ringway_ports::State;
+pub use ringway_port::State;
 
 /// The settings of a port of one kind. Each kind is a file of this folder, registered in the folder's `mod.rs`.
 pub trait PortKind: Table + Any + fmt::Debug {

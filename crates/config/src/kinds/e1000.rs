@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ringway_api::types::{E1000Status, PortStatus};
-use ringway_ports::e1000 as port;
+use ringway_port_e1000 as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, Setter, State};
 use super::memory::{FrontEndMemory, set_used};

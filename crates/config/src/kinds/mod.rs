@@ -1,5 +1,5 @@
 //! Kinds of ports. A kind is a file here with its settings and their keys, opening, and status. Its line in `kinds!` below and its
-//! `mod` register it. Its data path is a folder of ringway-ports.
+//! `mod` register it. Its data path is a crate `port-KIND`, or a folder of `port-device`.
 //!
 //! - [`contract`]: the interface of a kind for the configuration and the daemon.
 //! - [`device`], [`socket`], [`access`], [`memory`]: keys that several kinds have.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ringway_api::types::PortStatus;
-use ringway_ports::packet;
+use ringway_port_device::packet;
 
 use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
 use super::device::Device;

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use ringway_ports::vhost_user;
+use ringway_port_vhost_user as vhost_user;
 
 use super::access::SocketAccess;
 use crate::keys::form::{Choice, Text};
@@ -70,7 +70,7 @@ impl Role {
     /// The words of the configuration.
     pub const WORDS: [(&'static str, Self); 2] = [("server", Self::Server), ("client", Self::Client)];
 
-    /// Returns the role as ringway-ports takes it.
+    /// Returns the role as ringway-port takes it.
     pub fn get(self) -> vhost_user::Role {
         match self {
             Self::Server => vhost_user::Role::Server,

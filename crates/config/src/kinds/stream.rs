@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ringway_api::types::{PortStatus, StreamStatus};
-use ringway_ports::stream as port;
+use ringway_port_stream as port;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
 use super::socket::{Role, Socket, SocketPath};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ringway_api::types::PortStatus;
-use ringway_ports::tap;
+use ringway_port_device::tap;
 
 use super::contract::{CannotOpen, End, MTU, Named, Opened, Opening, PortKind};
 use super::device::Device;

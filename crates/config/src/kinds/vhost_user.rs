@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ringway_api::types::{PortStatus, VhostUserStatus};
-use ringway_ports::vhost_user as port;
+use ringway_port_vhost_user as port;
 
 use super::contract::{CannotOpen, End, Link, MTU, Named, Opened, Opening, PortKind, State};
 use super::features::feature_names;

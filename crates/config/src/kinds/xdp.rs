@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ringway_api::types::{PortStatus, XdpStatus};
-use ringway_ports::xdp;
+use ringway_port_device::xdp;
 
 use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
 use super::device::Device;

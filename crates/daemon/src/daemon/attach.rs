@@ -12,8 +12,8 @@ use ringway_abi::attach::Request;
 use ringway_config::keys::units::show_size;
 use ringway_config::{Create, Kind, Name, Port, Switch};
 use ringway_engine::{Client, Source};
-use ringway_ports::PortIo;
-use ringway_ports::process::{self, ClientId, ExternalMemory, Grant, Host, Process};
+use ringway_port::PortIo;
+use ringway_port_process::{self as process, ClientId, ExternalMemory, Grant, Host, Process};
 
 use super::defects::Pause;
 use super::live::{LiveSwitch, Monitored, NewPort};

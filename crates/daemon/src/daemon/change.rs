@@ -23,7 +23,7 @@ use ringway_api::patience;
 use ringway_config::diff::{Action, diff};
 use ringway_config::{Access, Config, Create, Kind, Name, Port, ProgramKeys, Switch};
 use ringway_engine::Engine;
-use ringway_ports::process::ClientId;
+use ringway_port_process::ClientId;
 use ringway_runtime::fatal;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{MacTable, View};

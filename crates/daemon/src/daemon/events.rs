@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringway_ports::vhost_user::Observer;
+use ringway_port_vhost_user::Observer;
 use ringway_switch::Defect;
 use tokio::sync::Notify;
 

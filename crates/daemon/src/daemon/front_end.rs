@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ringway_api::types::PortStatus;
 use ringway_config::kinds::{Link, Settings, State};
-use ringway_ports::vhost_user::Observer;
+use ringway_port_vhost_user::Observer;
 use ringway_switch::{Defect, Role};
 
 use super::background::{BackgroundTask, log_failed_close};

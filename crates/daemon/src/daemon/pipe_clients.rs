@@ -11,7 +11,7 @@ use ringway_abi::layout::MAX_RINGS;
 use ringway_abi::netmap::{Family, Numbers, PipeEnd, PortName, Register, Wish};
 use ringway_config::{Kind, Port};
 use ringway_engine::Source;
-use ringway_ports::process::{
+use ringway_port_process::{
     ClientId, Pipe, Process, Refusal, Region, RegionError, RegionPort, Registration, check_unclosed_pipes,
 };
 use rustix::io::Errno;

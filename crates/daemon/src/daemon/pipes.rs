@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use ringway_abi::netmap::{Family, PipeRole};
 use ringway_config::Name;
 use ringway_engine::{Attached, Client, Source};
-use ringway_ports::process::{ClientId, Pipe, Process, RegionPort};
+use ringway_port_process::{ClientId, Pipe, Process, RegionPort};
 use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
 
 /// A pipe: the port that it belongs to, and its identifier.
@@ -189,7 +189,7 @@ fn build(name: &PipeName, ends: &[Option<LiveEnd>; 2]) -> Arc<data::Switch> {
 #[cfg(test)]
 mod tests {
     use ringway_abi::netmap::{FAMILY_BYTES, Wish};
-    use ringway_ports::process::Region;
+    use ringway_port_process::Region;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use ringway_api::patience;
-use ringway_ports::unclosed_devices;
+use ringway_port_device::unclosed_devices;
 
 use super::background::BackgroundTasks;
 use super::devices::{self, TriedDevices};

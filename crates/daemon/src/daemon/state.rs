@@ -13,7 +13,7 @@ use ringway_config::port::DynamicPorts;
 use ringway_config::{self, Config, Create, Name, Placement};
 use ringway_engine::{Engine, EngineSettings, Topology};
 use ringway_memory::Quota;
-use ringway_ports::process::{ClientId, Disconnector};
+use ringway_port_process::{ClientId, Disconnector};
 use tokio::sync::Notify;
 
 use super::background::{BackgroundTask, BackgroundTasks, log_failed_close};

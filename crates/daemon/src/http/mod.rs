@@ -1,4 +1,4 @@
-//! The server on `control.sock`: HTTP with JSON, described by `/openapi.json`. The JSON itself is in [`crate::api`].
+//! The server on `control.sock`: HTTP with JSON, described by `/openapi.json`. The JSON itself is in `ringway_api`.
 //!
 //! - [`server`]: connections, with a limit on everything.
 //! - [`routes`]: each request and its handler.

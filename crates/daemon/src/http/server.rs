@@ -12,7 +12,7 @@ use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use ringway_api::patience;
-use ringway_ports::{SocketAccess, listen_at};
+use ringway_port::{SocketAccess, listen_at};
 use rustix::net::SocketType;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;

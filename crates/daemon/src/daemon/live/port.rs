@@ -9,7 +9,7 @@ use ringway_config::kinds::State;
 use ringway_config::kinds::contract::Namespace;
 use ringway_config::{Name, Port};
 use ringway_engine::Source;
-use ringway_ports::process::ClientId;
+use ringway_port_process::ClientId;
 use ringway_switch::{self as data, Account, CountersReading, Owner, Policy};
 
 use crate::daemon::front_end::FrontEnd;

@@ -329,7 +329,7 @@ impl LiveSwitch {
 mod tests {
     use ringway_abi::Shape;
     use ringway_engine::Source;
-    use ringway_ports::process;
+    use ringway_port_process as process;
 
     use super::*;
     use crate::daemon::limits::Buckets;

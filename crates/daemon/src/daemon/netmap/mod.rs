@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ringway_abi::Layout;
 use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Family, Numbers, PortName, Register, Wish};
 use ringway_config::{Create, Name};
-use ringway_ports::process::{
+use ringway_port_process::{
     Asker, Change, ClientId, Listed, NetmapHost, Process, Refusal, Region, RegionError, RegionPort, Registration,
     unclosed_pipes,
 };

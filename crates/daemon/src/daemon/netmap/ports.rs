@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringway_abi::netmap::Family;
 use ringway_config::Name;
-use ringway_ports::process::{Asker, ClientId, Process, RegionPort};
+use ringway_port_process::{Asker, ClientId, Process, RegionPort};
 
 /// The daemon's netmap ports.
 #[derive(Debug, Default)]

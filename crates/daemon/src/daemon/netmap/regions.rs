@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use ringway_abi::netmap::{Family, Wish};
-use ringway_ports::process::{Process, Region, RegionError};
+use ringway_port_process::{Process, Region, RegionError};
 
 /// The regions of families that have ports.
 #[derive(Debug, Default)]

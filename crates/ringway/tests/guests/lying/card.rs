@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use ringway_guests::Nic;
 use ringway_memory::{Limits, Quota};
-use ringway_ports::SocketAccess;
-use ringway_ports::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
-use ringway_ports::vfio_user::{
+use ringway_port::SocketAccess;
+use ringway_port_e1000::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
+use ringway_port_e1000::vfio_user::{
     BadAccess, CONFIG_REGION, Dma, Function, Interrupts, Irqs, Mode, Observer, REGIONS, RegionInfo, Server,
     ServerSettings,
 };

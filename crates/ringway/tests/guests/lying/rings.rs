@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use ringway_abi::csb::{self, Csb};
-use ringway_ports::guest::GuestMemory;
-use ringway_ports::vfio_user::Dma;
+use ringway_port::guest::GuestMemory;
+use ringway_port_e1000::vfio_user::Dma;
 
 use super::chip::{CSBAL, Chip, RCTL, RDBAL, RDH, RDT, RXT0, TCTL, TDBAL, TDH, TDT, TXDW};
 use super::station;

@@ -1,0 +1,41 @@
+//! What the client of a process port gets.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use ringway_abi::Layout;
+use ringway_memory::SharedMemory;
+
+use ringway_port::front_end::{ClientFd, Process};
+
+/// The parts of a process port that its client gets.
+#[derive(Debug)]
+pub struct ClientHandles {
+    /// The sealed shared memory.
+    pub memory: SharedMemory,
+    /// Eventfd that the client writes to wake the switch.
+    pub kick: Arc<ClientFd>,
+    /// Eventfd that the switch writes to wake the client.
+    pub call: Arc<ClientFd>,
+    /// The layout of the shared memory.
+    pub layout: Layout,
+}
+
+impl ClientHandles {
+    /// Gives the closer copies of what the client is about to get. `owner`: the client, whose memory this becomes, too.
+    ///
+    /// # Errors
+    /// The closer cannot have them: the client may not get its descriptors.
+    pub(super) fn hold(&self, owner: Process) -> io::Result<()> {
+        self.memory.mapping().set_owner(owner);
+        self.kick.hold(owner)?;
+        self.call.hold(owner)
+    }
+
+    /// Returns the descriptors of a granting reply, in the order of the protocol.
+    #[must_use]
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; ringway_abi::attach::REPLY_FDS] {
+        [self.memory.file(), self.kick.as_fd(), self.call.as_fd()]
+    }
+}

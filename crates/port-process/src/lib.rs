@@ -1,0 +1,156 @@
+//! Process ports: netmap's rings in memory shared with one client, and a doorbell (VALE §3.1, VPE §4.3 and §4.7).
+//!
+//! - `server`: the server of `attach.sock`.
+//! - `region`: one memory for several ports, for the netmap API.
+//! - `pipe`: pipes between two programs.
+//! - `external`: memory that a client brings for its buffers.
+//! - `ring`: one ring of a client's memory, as the switch uses it.
+//! - `input`: the client's transmit rings; `output`: the client's receive rings.
+//!
+//! The switch never reads the client's own `head` and `cur` in `netmap_ring`: indices go through the doorbell
+//! (`ringway_abi::doorbell`). A slot is one 64-bit word, read once. Slot words that are equal already are not written again,
+//! so that a ring with frames of one size moves only the frames' own cache lines between the cores.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
+
+mod client_handles;
+mod external;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod input;
+mod output;
+mod pipe;
+mod region;
+mod ring;
+mod server;
+#[cfg(test)]
+mod server_tests;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use input::ProcessInput;
+use output::ProcessOutput;
+use ring::{Backing, Doorbell, Own, PortMemory};
+use ringway_abi::{Layout, Shape, doorbell};
+use ringway_memory::{Mapping, SharedMemory};
+use ringway_runtime::{CallAccount, Called, Signal, Watch};
+use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
+use rustix::event::{EventfdFlags, eventfd};
+
+pub use client_handles::ClientHandles;
+pub use external::ExternalMemory;
+pub use pipe::Pipe;
+pub use region::{Region, RegionError, RegionPort, Registration};
+use ringway_port::front_end::ClientFd;
+pub use ringway_port::front_end::{Process, check_unclosed_pipes, unclosed_pipes};
+use ringway_port::port_io::PortIo;
+pub use server::{
+    Asker, AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal, TimeLimits,
+};
+
+/// Makes a process port of this shape. `name` appears in `netmap_if` and in the memory file's name. `colour` selects
+/// the layout's colour.
+///
+/// # Errors
+/// The shape is invalid, or the kernel has no memory or descriptors left.
+pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(PortIo, ClientHandles)> {
+    open_with(name, Layout::new(shape, colour).map_err(io::Error::other)?, None)
+}
+
+/// Makes a process port of this layout, like [`open`]. Its buffers lie in `external`, if the layout says so.
+///
+/// # Errors
+/// The layout does not fit the memory, or the kernel has no memory or descriptors left.
+pub fn open_with(
+    name: &str,
+    layout: Layout,
+    external: Option<Arc<ExternalMemory>>,
+) -> io::Result<(PortIo, ClientHandles)> {
+    if layout.is_external() != external.is_some() {
+        return Err(io::Error::other("the layout is that of another memory"));
+    }
+    let shape = layout.shape;
+    let memory = SharedMemory::create(name, layout.bytes)?;
+    let whole = memory.mapping().whole();
+    let mut inside = true;
+    layout.initial_words(name, |offset, bytes| {
+        inside &= whole.sub(offset, bytes.len()).is_some_and(|view| view.write(bytes));
+    });
+    if !inside {
+        return Err(io::Error::other("the layout reaches beyond its memory"));
+    }
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let new_eventfd = || Ok::<_, io::Error>(Arc::new(ClientFd::from(eventfd(0, flags)?)));
+    let (kick, call) = (new_eventfd()?, new_eventfd()?);
+    let (input, output) = match external {
+        Some(external) => sides(memory.mapping(), external, &layout)?,
+        None => sides(memory.mapping(), Own, &layout)?,
+    };
+    let pairs = 0..shape.tx_rings.max(shape.rx_rings);
+    let pairs = pairs.map(|pair| {
+        Ok(Pair { doorbell: ring::doorbell_of(memory.mapping(), &layout, pair)?, granted: Default::default() })
+    });
+    let bell = ProcessBell {
+        pairs: pairs.collect::<io::Result<_>>()?,
+        call: Arc::clone(&call),
+        account: CallAccount::default(),
+        blocked: AtomicBool::new(false),
+    };
+    let watch = Watch::new();
+    watch.add(kick.clone())?;
+    let signal = Signal::Kick(watch);
+    Ok((PortIo { input, output, bell: Box::new(bell), signal }, ClientHandles { memory, kick, call, layout }))
+}
+
+/// Makes both sides of a port, whose buffers lie in `backing`.
+fn sides<B: Backing>(own: &Arc<Mapping>, backing: B, layout: &Layout) -> io::Result<(Box<dyn Input>, Box<dyn Output>)> {
+    let memory = PortMemory { own: Arc::clone(own), backing };
+    Ok((Box::new(ProcessInput::new(&memory, layout)?), Box::new(ProcessOutput::new(&memory, layout)?)))
+}
+
+/// Wakes a client that has asked for it, when it has received frames or has room to send.
+struct ProcessBell {
+    pairs: Box<[Pair]>,
+    call: Arc<ClientFd>,
+    account: CallAccount,
+    blocked: AtomicBool,
+}
+
+/// The wake-up requests of a ring pair.
+struct Pair {
+    doorbell: Doorbell,
+    /// The last request that was granted, indexed by [`CallReason`].
+    granted: [AtomicU32; 2],
+}
+
+impl Bell for ProcessBell {
+    #[inline]
+    fn ring(&self, reason: CallReason) -> CallResult {
+        let line = match reason {
+            CallReason::Room => doorbell::TX_CLIENT,
+            CallReason::Frames => doorbell::RX_CLIENT,
+        };
+        let mut wanted = false;
+        for pair in &self.pairs {
+            wanted |= doorbell::granted(&pair.doorbell[line + doorbell::WISH], &pair.granted[reason as usize]);
+        }
+        if !wanted || self.is_blocked() {
+            return CallResult::Unwanted;
+        }
+        if ringway_runtime::call(self.call.as_fd(), &self.account) != Called::Done {
+            self.blocked.store(true, Ordering::Relaxed);
+        }
+        CallResult::Called
+    }
+
+    fn held_until(&self) -> u64 {
+        self.account.held_until()
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,146 @@
+//! The socket of a port: listening and connecting.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
+};
+
+use super::access::SocketAccess;
+use super::closer::{ClientFd, new_owner};
+use super::connection::Connection;
+use super::files::{accept_files, refuse_files};
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// What happens to files that the other side sends (SCM_RIGHTS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    /// Received, from the moment on that the closer has a copy of the connection.
+    Taken,
+    /// Refused by the kernel, where it can (Linux 6.16).
+    Refused,
+}
+
+/// A socket whose connections refuse files. [`Connection::accept_files`] and [`Listener::bind`] change that once the closer has a copy: otherwise
+/// this process would close for the last time what waits in it.
+fn new_socket() -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    refuse_files(&socket);
+    Ok(socket)
+}
+
+/// Connects to the listener at `path`, without waiting for a free place in its backlog.
+///
+/// # Errors
+/// There is no listener, the closer cannot have the connection, or the kernel refuses.
+pub fn connect(path: &Path, files: Files) -> io::Result<Connection> {
+    let connection = Connection::from(new_socket()?);
+    // Before the peer can send.
+    if files == Files::Taken {
+        connection.accept_files(new_owner())?;
+    }
+    rustix::net::connect(&*connection, &SocketAddrUnix::new(path)?)?;
+    Ok(connection)
+}
+
+/// A listening socket for front ends. When it is dropped, its path is removed, and front ends in its backlog read the end
+/// of the stream (see [`Connection`]).
+pub struct Listener {
+    socket: ClientFd,
+    files: Files,
+    path: PathBuf,
+    /// Device and inode of the path, so that only this socket's own path is removed.
+    identity: Option<(u64, u64)>,
+}
+
+impl Listener {
+    /// Listens at `path`, with access for those of `access`. Replaces a socket that a dead process left there. Peers may send files from the
+    /// moment on that they have connected, if the closer is given a copy of this socket: then it is the closer that closes connections in the backlog for
+    /// the last time.
+    ///
+    /// # Errors
+    /// Another process listens at `path`, something else than a socket exists there, others could replace a socket that is given away,
+    /// or the kernel refuses.
+    pub fn bind(path: &Path, files: Files, access: &SocketAccess) -> io::Result<Listener> {
+        let path = access.place(path)?;
+        let (socket, address) = (new_socket()?, SocketAddrUnix::new(&path)?);
+        // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
+        // (net/unix; unix(7) does not mention it).
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        match bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
+                remove_dead(&path)?;
+                bind(&socket, &address)?;
+            }
+            result => result?,
+        }
+        let socket = ClientFd::from(socket);
+        // Not waited for: this thread may serve others, and has locks. Otherwise files are accepted from each connection's accept on.
+        if files == Files::Taken && socket.ask(new_owner()).is_ok() {
+            accept_files(&socket);
+        }
+        let listener = Listener { identity: identity(&path), socket, files, path };
+        // Nobody can connect before all is as it should be.
+        access.set(&listener.path)?;
+        listen(&*listener.socket, 8)?;
+        Ok(listener)
+    }
+
+    /// Accepts the next front end that waits.
+    ///
+    /// # Errors
+    /// No front end waits any more, this process has no descriptors left, or the closer cannot have the connection.
+    pub fn accept(&self) -> io::Result<Connection> {
+        let connection = Connection::from(accept_with(&*self.socket, FLAGS)?);
+        if self.files == Files::Taken {
+            connection.accept_files(new_owner())?;
+        }
+        Ok(connection)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        remove_own(&self.path, self.identity);
+        // Closing a listener resets the connections in its backlog (net/unix, `unix_release_sock`). After the shutdown
+        // the kernel refuses further connections, so this ends.
+        let _ = shutdown(&*self.socket, Shutdown::Both);
+        while self.accept().is_ok() {}
+    }
+}
+
+/// Returns device and inode of a path.
+pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Removes a path if it still is what it was after it was bound.
+pub(super) fn remove_own(path: &Path, own: Option<(u64, u64)>) {
+    if own.is_some() && identity(path) == own {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Removes a socket that no process listens on.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    let here = path.display();
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
+    }
+    match connect(path, Files::Refused) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
+    }
+}

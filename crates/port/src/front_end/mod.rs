@@ -1,0 +1,74 @@
+//! The connection of a port to its peer by a socket, for all port kinds that have one.
+//!
+//! A kind gives a [`Protocol`]: what it does with one connection. Everything else is here:
+//!
+//! - `service`: the loop of the port's own thread: connect, serve, close, pause.
+//! - `connector`, `listener`, `role`: how connections are made. `access`: who may connect.
+//! - `connection`: a connection and its graceful close.
+//! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
+//! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
+//! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
+//! - `closer`: the process that closes for the last time what clients can have, too.
+//! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
+//! - `state`, `observer`: what the port reports.
+//! - `own_socket`: the sockets of Ringway itself.
+//! - `thread`: the thread, and the signal that stops it.
+
+mod access;
+mod backoff;
+mod blocked_calls;
+mod closer;
+mod closing;
+mod connection;
+mod connector;
+mod descriptor;
+mod end;
+mod fields;
+mod files;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+mod listener;
+mod observer;
+mod own_socket;
+mod pauses;
+mod peer;
+mod peer_process;
+// Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this
+// module may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod receiver;
+mod role;
+mod service;
+#[cfg(test)]
+mod service_tests;
+mod state;
+#[cfg(any(test, fuzzing, feature = "testing"))]
+#[allow(missing_docs, reason = "helpers of tests")]
+pub mod testing;
+mod thread;
+mod unread;
+
+pub use access::SocketAccess;
+pub use closer::{ClientFd, end as end_closer, run as run_closer, start as start_closer};
+pub use closer::{check_unclosed, check_unclosed_ports, take_files};
+pub use closing::{
+    Parties, check_returned, check_unclosed as check_closing, close_in_background, close_in_steps,
+    close_socket_in_background, pause_step, prepare_steps, register_in_steps, return_in_background,
+};
+pub use closing::{Process, check_unclosed_pipes, unclosed_pipes};
+pub use connection::Connection;
+pub use descriptor::is_eventfd;
+pub use end::{CALL_BLOCKED, End};
+pub use fields::Fields;
+pub use files::{accept_files, peek_bytes, receive, receive_into, refuse_files};
+pub use listener::Files;
+pub use observer::Observer;
+pub use own_socket::listen_at;
+pub use peer::Peer;
+pub use peer_process::{peer_process, peer_user};
+pub use receiver::{Framing, Received, Receiver};
+pub use role::Role;
+pub use service::{Protocol, Service, Socket};
+pub use state::State;
+pub use state::repeat;
+pub use unread::has_unread;

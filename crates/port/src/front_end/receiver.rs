@@ -1,0 +1,213 @@
+//! Complete messages, each with the descriptors beside it.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+
+use super::closer::ClientFd;
+use super::connection::{Connection, MESSAGE_WITHIN};
+use super::end::End;
+use super::files::peek_bytes;
+
+/// How a protocol delimits messages: a header of fixed size gives the length of the body.
+pub trait Framing {
+    /// A decoded, checked header.
+    type Header: Copy;
+    /// Why a header is invalid. The text is for users.
+    type Error: std::error::Error;
+    /// Length of a header in bytes.
+    const HEADER_BYTES: usize;
+    /// Length of the longest body in bytes.
+    const MOST_BODY_BYTES: usize;
+    /// Most descriptors with one message.
+    const MOST_FDS: usize;
+    /// How many bytes of later messages may be received together with the current one. If this is not 0, descriptors
+    /// belong to the last message that begins in the bytes that they arrive with. A sender of descriptors must then
+    /// send no further message in the same call.
+    const AHEAD_BYTES: usize = 0;
+
+    /// Decodes a header. Returns it and the length of the body, at most [`Framing::MOST_BODY_BYTES`].
+    ///
+    /// # Errors
+    /// The header is not that of a message that the receiver could follow.
+    fn decode(header: &[u8]) -> Result<(Self::Header, usize), Self::Error>;
+}
+
+/// The result of [`Receiver::receive`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received<H> {
+    /// A message is complete; [`Receiver::take`] returns its body.
+    Message(H),
+    /// There is nothing more to receive now.
+    Nothing,
+    /// The front end has disconnected.
+    Gone,
+}
+
+/// Why a connection is no longer usable.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError<E: std::error::Error> {
+    /// An invalid message.
+    #[error(transparent)]
+    Message(E),
+    /// Too many descriptors.
+    #[error(
+        "more than {0} file descriptors came with a message, they cannot be examined, or none are left for them here (ulimit -n)"
+    )]
+    Descriptors(usize),
+}
+
+impl<E: std::error::Error> SocketError<E> {
+    /// The name of the reason in status and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Message(_) => "bad_message",
+            Self::Descriptors(_) => "too_many_descriptors",
+        }
+    }
+}
+
+impl<E: std::error::Error> From<SocketError<E>> for End {
+    fn from(error: SocketError<E>) -> End {
+        End::Fault(error.name(), error.to_string())
+    }
+}
+
+/// Receives messages. It owns their descriptors from the moment they arrive.
+pub struct Receiver<F: Framing> {
+    bytes: Box<[u8]>,
+    /// The range of `bytes` that was received and not taken. The first message begins at `start`.
+    start: usize,
+    end: usize,
+    /// The decoded header of the first message, and the length of the whole message.
+    header: Option<(F::Header, usize)>,
+    /// Descriptors, each with the end (in `bytes`) of the bytes that it arrived with.
+    fds: Vec<(usize, ClientFd)>,
+    begun: Option<Instant>,
+}
+
+impl<F: Framing> Receiver<F> {
+    const LONGEST: usize = F::HEADER_BYTES + F::MOST_BODY_BYTES;
+    const ROOM: usize = Self::LONGEST + F::AHEAD_BYTES;
+
+    /// A receiver for a new connection.
+    #[allow(clippy::new_without_default, reason = "it allocates")]
+    pub fn new() -> Self {
+        let bytes = vec![0; Self::ROOM].into();
+        Receiver { bytes, start: 0, end: 0, header: None, fds: Vec::new(), begun: None }
+    }
+
+    /// Returns an error if the message that has begun is not complete in time.
+    pub fn check_deadline(&self, now: Instant) -> Result<(), End> {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return Ok(());
+        }
+        Err(End::Fault("message_too_slow", format!("a message was not whole within {MESSAGE_WITHIN:?}")))
+    }
+
+    /// When the message that has begun must be complete.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.begun.map(|begun| begun.checked_add(MESSAGE_WITHIN).unwrap_or(begun))
+    }
+
+    /// Receives until a message is complete or nothing more can be received now.
+    ///
+    /// # Errors
+    /// The bytes are not a valid message, or too many descriptors came with them.
+    pub fn receive(&mut self, socket: &Connection) -> Result<Received<F::Header>, SocketError<F::Error>> {
+        loop {
+            let have = self.end.saturating_sub(self.start);
+            let wanted = match self.header {
+                Some((header, whole)) if have >= whole => return Ok(Received::Message(header)),
+                Some((_, whole)) => whole,
+                None if have >= F::HEADER_BYTES => {
+                    let bytes = &self.bytes[self.start..][..F::HEADER_BYTES];
+                    let (header, body) = F::decode(bytes).map_err(SocketError::Message)?;
+                    self.header = Some((header, F::HEADER_BYTES.saturating_add(body.min(F::MOST_BODY_BYTES))));
+                    continue;
+                }
+                None => F::HEADER_BYTES,
+            };
+            self.make_room();
+            let most = if F::AHEAD_BYTES == 0 { self.start.saturating_add(wanted) } else { self.bytes.len() };
+            // Files stay beside the bytes in the socket: the closer receives them.
+            let result = peek_bytes(socket, &mut self.bytes[self.end..most]);
+            if have > 0 || result.is_ok() {
+                self.begun.get_or_insert_with(Instant::now);
+            }
+            let (count, has_files) = match result {
+                Ok(seen) => seen,
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::INTR) => continue,
+                Err(_) => return Ok(Received::Gone),
+            };
+            let seen = self.end..self.end.saturating_add(count);
+            if has_files {
+                let files = socket.take(count).ok_or(SocketError::Descriptors(F::MOST_FDS))?;
+                self.fds.extend(files.into_iter().map(|file| (seen.end, file)));
+            } else if count > 0 && recv(&**socket, &mut self.bytes[seen.clone()], RecvFlags::DONTWAIT).is_err() {
+                return Ok(Received::Gone);
+            }
+            self.end = seen.end;
+            // All these descriptors belong to one message, which has just become complete or is incomplete: the kernel
+            // ends a receive after bytes that carry descriptors.
+            if self.fds.len() > F::MOST_FDS {
+                return Err(SocketError::Descriptors(F::MOST_FDS));
+            }
+            if count == 0 {
+                return Ok(Received::Gone);
+            }
+        }
+    }
+
+    /// Takes the complete message: returns its body and its descriptors. The next message may then begin.
+    pub fn take(&mut self) -> (&[u8], Vec<ClientFd>) {
+        let whole = self.header.take().map_or(F::HEADER_BYTES, |(_, whole)| whole);
+        let body = self.start.saturating_add(F::HEADER_BYTES)..self.start.saturating_add(whole);
+        (self.start, self.begun) = (body.end, None);
+        let own = self.fds.partition_point(|(end, _)| *end <= self.start);
+        let fds = self.fds.drain(..own).map(|(_, file)| file).collect();
+        (&self.bytes[body], fds)
+    }
+
+    /// Moves the received bytes to the beginning of the buffer if the longest message would not fit after `start`.
+    fn make_room(&mut self) {
+        if self.start.saturating_add(Self::LONGEST) <= self.bytes.len() {
+            return;
+        }
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.fds.iter_mut().for_each(|(end, _)| *end = end.saturating_sub(self.start));
+        (self.start, self.end) = (0, self.end.saturating_sub(self.start));
+    }
+}
+
+/// The result of [`send`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The whole answer is in the socket's buffer.
+    Done,
+    /// The socket's buffer is full.
+    Full,
+    /// The front end has disconnected.
+    Gone,
+}
+
+/// Sends an answer, with at most one descriptor.
+pub fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Sent {
+    let files = file.map(|file| [file]);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if let Some(files) = &files {
+        beside.push(SendAncillaryMessage::ScmRights(files));
+    }
+    match sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        // The kernel sends so few bytes (some pages at most) as a whole or not at all.
+        Ok(_) => Sent::Done,
+        Err(Errno::AGAIN | Errno::INTR) => Sent::Full,
+        Err(_) => Sent::Gone,
+    }
+}
