@@ -60,7 +60,7 @@ fn isolation_and_removal_take_effect_while_frames_flow() {
     assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 4)[..]), "the previous frame was dropped");
 
     assert_eq!(daemon.ok(&["port", "del", "b"]), "removed port b\n");
-    assert!(why_ended(&mut b).contains("the port was deleted"), "the client learns the reason");
+    assert!(why_ended(&mut b).contains("the port was removed"), "the client learns the reason");
     assert!(daemon.port("b").is_null());
 }
 

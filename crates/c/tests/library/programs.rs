@@ -123,7 +123,7 @@ fn ended_while_waiting(program: &Program) {
     let reason = reason(program, &mut daemon, |daemon| {
         daemon.ok(&["port", "del", "a"]);
     });
-    assert_eq!(reason, "the port was deleted");
+    assert_eq!(reason, "the port was removed");
 }
 
 /// A namespace with both ends of a veth pair.

@@ -72,9 +72,23 @@ impl Daemon {
         }
         let (before, after) = (self.dynamic_ports(&self.running.config), self.dynamic_ports(&target));
         self.running.check(&before, &target, &after, about)?;
-        let doubts_before = self.doubts();
         let loaded = self.programs_for(&target)?;
         let actions = diff(&self.running.config, &target);
+        self.carry_out(target, &actions, loaded)
+    }
+
+    /// Takes the steps to `target`, which has been checked. A step may also concern a client's port, which is in no configuration. Returns a
+    /// line for each.
+    ///
+    /// # Errors
+    /// Something cannot be had; nothing has changed.
+    pub(super) fn carry_out(
+        &mut self,
+        target: Config,
+        actions: &[Action],
+        loaded: Vec<(Name, LoadedProgram)>,
+    ) -> Result<Vec<String>, Refused> {
+        let doubts_before = self.doubts();
         let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
         let access = target.sockets.ports.clone();
         let mut candidate = Candidate::new(switches, buckets, access);
@@ -98,7 +112,7 @@ impl Daemon {
             self.programs.missing.forget(&name);
         }
 
-        for action in &actions {
+        for action in actions {
             // A client may have caused what is remembered of a port that was none of the administrator's.
             if let Action::AddPort(name, port) = action
                 && !self.running.config.ports.contains_key(name)

@@ -2,6 +2,7 @@
 
 use ringway_capture::{Options, Reader};
 use ringway_config::Config;
+use ringway_config::diff::Action;
 use ringway_config::keys::{Name, Node, PortRef, Value};
 
 use super::programs::LoadedProgram;
@@ -71,14 +72,10 @@ impl Daemon {
         if new == old {
             return Ok(Vec::new());
         }
-        let doubts_before = self.doubts();
-        if let Some(live) = self.switches.get_mut(&switch) {
-            live.set(&name, new);
-        }
-        self.publish();
+        let change = Action::ChangePort { name: name.clone(), from: Box::new(old), to: Box::new(new) };
+        let mut steps = self.carry_out(self.running.config.clone(), &[change], Vec::new())?;
         let keep = format!("ringway port add {switch}:{name} kind=process");
-        let mut steps = vec![format!("changed port {name} until its client goes; to keep it so: {keep}")];
-        steps.extend(self.new_doubts(&doubts_before));
+        steps[0] = format!("changed port {name} until its client goes; to keep it so: {keep}");
         Ok(steps)
     }
 
@@ -100,8 +97,11 @@ impl Daemon {
             return Ok(changes);
         }
         self.defects.clear(&(switch.clone(), name.clone()));
-        self.close_port(&switch, &name, "the port was deleted");
-        Ok(vec![format!("removed port {name}")])
+        let Some(live) = self.switches.get(&switch).and_then(|live| live.ports().get(&name)) else {
+            return Ok(vec![format!("removed port {name}")]);
+        };
+        let removal = Action::RemovePort(name, live.settings.clone());
+        self.carry_out(self.running.config.clone(), &[removal], Vec::new())
     }
 
     /// Makes a bucket, or replaces all its settings while its ports send.

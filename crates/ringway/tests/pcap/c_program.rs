@@ -350,7 +350,7 @@ fn a_sender_that_stands_still_is_waited_for_until_a_request_to_break() {
 #[test]
 fn both_sides_and_a_child_are_told_why_the_port_has_ended() {
     let daemon = Daemon::start("");
-    let probe = Probe::start(&daemon, &["told", "lan0:p", "the port was deleted"]);
+    let probe = Probe::start(&daemon, &["told", "lan0:p", "the port was removed"]);
     daemon.ok(&["port", "del", "p"]);
     assert_eq!(probe.succeed(), "all told\n");
 }
