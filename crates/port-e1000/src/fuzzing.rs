@@ -107,7 +107,7 @@ fn device(kind: u8) -> Arc<Device> {
     let settings = Settings {
         label: "nic".into(),
         socket: "nic".into(),
-        access: crate::SocketAccess::default(),
+        access: ringway_port::SocketAccess::default(),
         model: if kind & 1 == 0 { Model::E1000 } else { Model::E1000e },
         mac: [2, 0, 0, 0, 0, 1],
         link: kind & 2 == 0,
