@@ -5,11 +5,10 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use ringway_lwep::link::Link;
 use ringway_netdevice::requests;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-
-use crate::link::Link;
 
 /// What an interface is.
 pub(crate) struct Found {

@@ -19,7 +19,6 @@
 mod any;
 pub mod e1000;
 mod host;
-mod link;
 pub mod memory;
 mod packet;
 pub mod pci;
@@ -28,11 +27,11 @@ pub mod virtio;
 mod xdp;
 
 pub use any::{AnyLink, AnyOptions, LinkName};
-pub use link::{Counts, ETHERTYPE, Interface, Link, Received};
 pub use packet::{PacketLink, PacketOptions};
 pub use process::{ProcessLink, ProcessOptions};
 pub use ringway_abi::Offload;
 pub use ringway_abi::offload::Gso;
+pub use ringway_lwep::link::{Counts, ETHERTYPE, Interface, Link, Received};
 pub use ringway_memory::Buffer;
 pub use ringway_netdevice::xdp::Mode as XdpMode;
 pub use xdp::{XdpLink, XdpOptions};

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_abi::Offload;
+use ringway_lwep::link::{Interface, Link, Received};
 use ringway_memory::{Buffer, Mapping};
 use rustix::event::{EventfdFlags, eventfd};
-
-use crate::link::{Interface, Link, Received};
 
 /// A frame under way.
 #[derive(Clone, Debug, PartialEq, Eq)]

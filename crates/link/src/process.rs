@@ -9,12 +9,11 @@ use std::time::Duration;
 use ringway_abi::Offload;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_client::{AttachError, Port, Shape, prefetch_read};
+use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::Buffer;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-
-use crate::link::{Counts, Interface, Link, Received};
 
 /// How many received frames ahead the first cache line is prefetched.
 const PREFETCH_AHEAD: usize = 4;

@@ -1,6 +1,6 @@
 //! LWEP: reliable messages between programs, by memory and Ethernet frames alone (VPE §3.1, §4.7).
 //!
-//! An [`Endpoint`] is one network interface ([`ringway_link::Link`]) that this program owns, with any number of connections. A message
+//! An [`Endpoint`] is one network interface ([`Link`]) that this program owns, with any number of connections. A message
 //! is sent in one Ethernet frame, arrives once, whole and in order, and is acknowledged. `docs/lwep.md` is the protocol.
 //!
 //! Nothing here has a thread, waits, or reads a clock: the program calls [`Endpoint::poll`] with the time, in nanoseconds of any clock
@@ -43,6 +43,7 @@
 
 mod connection;
 mod endpoint;
+pub mod link;
 pub mod wire;
 
 pub use connection::Nanos;
@@ -51,3 +52,4 @@ pub use endpoint::{
     Audit, ConnectError, Connection, Counters, Endpoint, Event, Kept, Options, Outgoing, Reason, Refused, SendError,
     Status,
 };
+pub use link::Link;

@@ -7,6 +7,7 @@ use ringway_abi::Offload;
 use ringway_abi::csb::{self, DriverCsb};
 use ringway_abi::e1000::register as reg;
 use ringway_abi::offload::Gso;
+use ringway_lwep::link::{Counts, HEADER, Interface, Received};
 use ringway_memory::{Buffer, Kept};
 
 use super::misuse::Misuse;
@@ -15,7 +16,6 @@ use super::offload::Request;
 use super::options::E1000Options;
 use super::receive::Receive;
 use super::transmit::Transmit;
-use crate::link::{Counts, HEADER, Interface, Received};
 use crate::pci::Dma;
 
 /// A part of the receive ring: so many buffers are given back to the device at a time.

@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use ringway_abi::Offload;
+use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::Buffer;
 
 use super::driver::{Card, Driver};
 use super::nic::{Model, Nic, RECEIVED, SENT};
 use super::options::E1000Options;
-use crate::link::{Counts, Interface, Link, Received};
 use crate::pci::{PciDevice, PciError, PciId, Sleep};
 
 /// Subsystem of a NIC that offers a communication status block.

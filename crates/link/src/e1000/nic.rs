@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ringway_abi::e1000::{ReceiveFormat, receive_size, register as reg};
+use ringway_lwep::link::Counts;
 
-use crate::link::Counts;
 use crate::pci::{PciError, PciId, Registers};
 
 /// The interrupt causes of received frames: received; few descriptors left; none left.

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::link::ETHERTYPE;
+use ringway_lwep::link::ETHERTYPE;
 
 const TAKE: libc::sock_filter = libc::sock_filter { code: libc::BPF_RET as u16, jt: 0, jf: 0, k: u32::MAX };
 const DROP: libc::sock_filter = libc::sock_filter { code: libc::BPF_RET as u16, jt: 0, jf: 0, k: 0 };

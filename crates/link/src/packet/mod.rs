@@ -14,8 +14,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use messages::Messages;
+use ring::Ring;
 use ringway_abi::Offload;
 use ringway_abi::offload::Gso;
+use ringway_lwep::link::{Counts, HEADER, Interface, Link, Received};
 use ringway_memory::{Buffer, Mapping};
 use ringway_netdevice::{packet, requests};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -23,9 +26,6 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::host::{self, Found, check_address, ended, find, why_ended};
-use crate::link::{Counts, HEADER, Interface, Link, Received};
-use messages::Messages;
-use ring::Ring;
 
 /// Most bytes of a frame to be segmented: IPv4 gives lengths in 16 bits.
 const LONGEST_SEGMENTED: usize = HEADER + u16::MAX as usize;

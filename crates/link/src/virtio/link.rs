@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_abi::offload::Gso;
+use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::{Buffer, prefetch_read};
 
 use super::entry::{HEADER, Misuse, Shape};
@@ -14,7 +15,6 @@ use super::receive::Receive;
 use super::ring::Ring;
 use super::transmit::Transmit;
 use super::transport::Transport;
-use crate::link::{Counts, Interface, Link, Received};
 use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers, Sleep};
 
 const VENDOR: u16 = 0x1af4;

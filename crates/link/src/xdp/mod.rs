@@ -17,18 +17,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use checksum::checksum_left;
 use ringway_abi::Offload;
+use ringway_lwep::link::{Counts, ETHERTYPE, HEADER, Interface, Link, Received};
 use ringway_memory::{Buffer, Mapping};
 use ringway_netdevice::xdp::{Entry, Freed, Mode, Transfer, help};
 use ringway_netdevice::{packet, requests};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with, sockopt};
+use socket::{Request, Socket};
 
 use crate::host::{self, Found, check_address, ended, find, why_ended};
-use crate::link::{Counts, ETHERTYPE, HEADER, Interface, Link, Received};
-use checksum::checksum_left;
-use socket::{Request, Socket};
 
 /// Bytes that the kernel leaves before a received frame (`XDP_PACKET_HEADROOM`).
 const BEFORE: usize = 256;

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use ringway_lwep::link::ETHERTYPE;
 use ringway_memory::Mapping;
 use ringway_netdevice::xdp::{
     Attached, Consumer, Freed, Host, Place, Producer, Sockets, Transfer, frames_of_a_call, other_program, register,
@@ -16,8 +17,6 @@ use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
     XDP_UMEM_PGOFF_FILL_RING, XdpUmemRegFlags,
 };
-
-use crate::link::ETHERTYPE;
 
 /// What a socket is opened with.
 #[derive(Clone, Copy)]

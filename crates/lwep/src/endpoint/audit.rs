@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use ringway_link::Link;
-
 use super::core::{Current, Endpoint};
+use crate::link::Link;
 
 /// What a test wants to know of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

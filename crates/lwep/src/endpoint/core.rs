@@ -3,8 +3,6 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 
-use ringway_link::Link;
-
 use super::answer::Answer;
 use super::counters::Counters;
 use super::event::Reason;
@@ -16,6 +14,7 @@ use super::pool::Pool;
 use super::table::Table;
 use super::timers::Timers;
 use crate::connection::{MILLISECOND, Nanos};
+use crate::link::Link;
 use crate::wire::{Kind, Mac, PLAIN_BYTES, checksum};
 
 /// Answers to strangers that wait to be sent, and most answers at once.

@@ -1,12 +1,11 @@
 //! How connections end.
 
-use ringway_link::Link;
-
 use super::core::Endpoint;
 use super::event::Reason;
 use super::peer::Connection;
 use super::transmit::SendError;
 use crate::connection::Nanos;
+use crate::link::Link;
 
 impl<L: Link> Endpoint<L> {
     /// Announces that no further messages follow. The connection is over ([`crate::Event::Ended`]) when both ends have done so and all

@@ -1,14 +1,13 @@
 //! What a received frame changes. Every byte of it may be hostile: it changes a connection only if its addresses, identifier and secret
 //! are those of the connection.
 
-use ringway_link::Received;
-
 use super::answer::Answer;
 use super::core::{Core, Pending, Ride};
 use super::event::Reason;
 use super::peer::{EXPECTED, Peer, State};
 use super::table::AGREED;
 use crate::connection::{Acknowledged, Acknowledgement, Arrival, Taken};
+use crate::link::Received;
 use crate::wire::header::{ANSWER, CHECKSUM};
 use crate::wire::segmented::{self, Train};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, IPV4, Kind, Malformed, PLAIN_BYTES, header};

@@ -3,12 +3,11 @@
 //! A long message needs many buffers. It takes those that its station may have, one after the other, and goes on when the program sends
 //! it again: if it took all of them at once or none, a station that always has many would keep it waiting for ever.
 
-use ringway_link::Link;
-
 use super::core::Endpoint;
 use super::peer::Connection;
 use super::transmit::SendError;
 use crate::connection::{Nanos, Part};
+use crate::link::Link;
 use crate::wire::segmented;
 
 /// How a long message is cut.

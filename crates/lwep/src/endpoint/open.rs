@@ -2,8 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-use ringway_link::Link;
-
 use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
 use super::lack::Marks;
@@ -12,6 +10,7 @@ use super::share;
 use super::stations::Stations;
 use super::table::AGREED;
 use crate::connection::{Nanos, Receiver, Sender};
+use crate::link::Link;
 use crate::wire::segmented::Addresses;
 use crate::wire::{Description, Ethernet, Header, Mac, PLAIN_BYTES};
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ringway_link::Buffer;
+use ringway_memory::Buffer;
 
 use super::free::Free;
 use super::share;

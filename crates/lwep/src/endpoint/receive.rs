@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use ringway_link::{Buffer, Link};
+use ringway_memory::Buffer;
 
 use super::core::{Core, Current, Endpoint, Pending, Ride};
 use super::event::Event;
@@ -10,6 +10,7 @@ use super::judge::Verdict;
 use super::peer::Connection;
 use super::stations::Use;
 use crate::connection::{Arrival, Nanos, Taken};
+use crate::link::Link;
 use crate::wire::PLAIN_BYTES;
 
 /// Frames after which things that are due are looked after, although more frames are there.

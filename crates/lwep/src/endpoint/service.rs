@@ -3,8 +3,6 @@
 use std::io;
 use std::time::Duration;
 
-use ringway_link::Link;
-
 use super::answer::Answer;
 use super::core::{Core, Endpoint, Pending};
 use super::event::Reason;
@@ -12,6 +10,7 @@ use super::peer::State;
 use super::stations::Use;
 use super::transmit::write_plain;
 use crate::connection::{MILLISECOND, Nanos, TimedOut};
+use crate::link::Link;
 use crate::wire::header::{CHECKSUM, VERSION};
 use crate::wire::{AcksEntry, ETHER_TYPE, Ethernet, Header, Kind, PLAIN_BYTES, acks};
 

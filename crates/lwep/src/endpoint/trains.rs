@@ -1,11 +1,10 @@
 //! Buffers of many messages, in the segmentation layout.
 
-use ringway_link::Link;
-
 use super::core::Endpoint;
 use super::peer::Connection;
 use super::transmit::{Outgoing, Refused, Sent};
 use crate::connection::{Nanos, Part};
+use crate::link::Link;
 use crate::wire::segmented::{self, Train};
 use crate::wire::{ETHERNET_BYTES, Header, IPV4, Kind, PLAIN_BYTES};
 

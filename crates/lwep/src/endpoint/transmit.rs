@@ -2,12 +2,13 @@
 
 use std::ops::{Deref, DerefMut};
 
-use ringway_link::{Buffer, Link};
+use ringway_memory::Buffer;
 
 use super::core::Endpoint;
 use super::peer::{Connection, Peer};
 use super::stations::Use;
 use crate::connection::{Nanos, Part};
+use crate::link::Link;
 use crate::wire::header::{BYTES, CHECKSUM};
 use crate::wire::segmented;
 use crate::wire::{ETHERNET_BYTES, Header, Kind, PLAIN_BYTES, checksum};

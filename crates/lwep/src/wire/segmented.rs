@@ -2,7 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use ringway_link::{Gso, Offload};
+use ringway_abi::Offload;
+use ringway_abi::offload::Gso;
 
 use super::checksum;
 use super::ethernet::ETHERNET_BYTES;

@@ -10,7 +10,7 @@ use ringway_memory::Buffer;
 /// The EtherType of LWEP's frames: one for experiments within a network (IEEE 802).
 pub const ETHERTYPE: u16 = 0x88b5;
 /// Bytes of an Ethernet header.
-pub(crate) const HEADER: usize = 14;
+pub const HEADER: usize = 14;
 
 /// An interface that the program owns.
 ///
