@@ -63,7 +63,7 @@ all: build
 PROFILE ?= release
 build:
 	$(CARGO) build --profile $(PROFILE) -p ringway -p ringway-c -p ringway-netmap -p ringway-pcap --features lab
-	$(CARGO) build --profile $(PROFILE) -p ringway-programs --features compiler
+	$(CARGO) build --profile $(PROFILE) -p ringway-forwarding --features compiler
 
 # Where `make install` and `make uninstall` find what was built, and where it goes.
 BUILT ?= target/$(PROFILE)
@@ -199,7 +199,7 @@ shake:
 	CARGO=$(CARGO) packaging/shake --profile tests --workspace
 
 LOOM := RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) \
-	  -p ringway-abi -p ringway-engine -p ringway-switch -p ringway-programs --test 'loom_*'
+	  -p ringway-abi -p ringway-engine -p ringway-switch -p ringway-forwarding --test 'loom_*'
 
 loom:
 	$(LOOM)

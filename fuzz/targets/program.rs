@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use libfuzzer_sys::fuzz_target;
 use module::{Bytes, module};
 use ringway_memory::Mapping;
-use ringway_programs::{Compiler, Load, Program, Runtime};
+use ringway_forwarding::{Compiler, Load, Program, Runtime};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     BatchStorage, Bell, CallReason, CallResult, Counters, Destination, FloodPolicy, Frames, MacTable, Member, OnFault,

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use ringway_api::program::ProgramStatus;
 use ringway_config::ProgramKeys;
-use ringway_programs::{CONFIG_MAX, Compiler, Load, MODULE_MAX, Program, ProgramState, Unacceptable};
+use ringway_forwarding::{CONFIG_MAX, Compiler, Load, MODULE_MAX, Program, ProgramState, Unacceptable};
 
 use super::wanted::{NotLoaded, Wanted};
-pub use ringway_programs::Runtime;
+pub use ringway_forwarding::Runtime;
 
 /// A program that runs.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use ringway_commands::context::{USAGE, complain};
 use ringway_commands::out;
-use ringway_programs::{MODULE_MAX, Offline};
+use ringway_forwarding::{MODULE_MAX, Offline};
 
 /// Say whether a forwarding program is acceptable, or all reasons why it is not
 ///
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    let mut reasons = match ringway_programs::check(&bytes) {
+    let mut reasons = match ringway_forwarding::check(&bytes) {
         Ok(reasons) => reasons,
         Err(why) => {
             complain("program check", &why.to_string());

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, Stdout, Write};
 use std::time::Duration;
 
-use ringway_programs::{Fault, Offline, Sent};
+use ringway_forwarding::{Fault, Offline, Sent};
 use serde::Serialize;
 use serde_json::{Value, json};
 

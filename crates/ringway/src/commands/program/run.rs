@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ringway_commands::context::{USAGE, complain, refuse};
 use ringway_config::Name;
-use ringway_programs::{Offline, OfflineFrame};
+use ringway_forwarding::{Offline, OfflineFrame};
 use ringway_traffic::Mac;
 use ringway_traffic::pcap::CaptureReader;
 

@@ -5,7 +5,7 @@
 //! - `judging`: a batch in front of a program, and what its verdicts become. Policy is applied here.
 //! - `programmed`: the forwarding function that asks a program.
 //!
-//! The switch knows a program by the trait [`Program`] only; `ringway-programs` implements it.
+//! The switch knows a program by the trait [`Program`] only; `ringway-forwarding` implements it.
 
 mod judging;
 mod programmed;

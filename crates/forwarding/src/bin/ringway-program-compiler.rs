@@ -1,6 +1,6 @@
 //! `ringway-program-compiler`: a WebAssembly module on standard input becomes machine code on standard output.
 //!
-//! Ringway starts it for each module ([`ringway_programs::Compiler`]). It is no command for users.
+//! Ringway starts it for each module ([`ringway_forwarding::Compiler`]). It is no command for users.
 #![deny(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringway_programs::{
+use ringway_forwarding::{
     Bounds, COMPILER, COMPILER_MEMORY, COMPILER_TIME, MODULE_MAX, NO_MEMORY, NotCompiled, REFUSED, TOO_MUCH_MEMORY,
     compile,
 };

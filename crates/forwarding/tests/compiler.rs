@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ringway_programs::{Compiler, Load, Program, Runtime, Unacceptable};
+use ringway_forwarding::{Compiler, Load, Program, Runtime, Unacceptable};
 use ringway_switch::{Destination, OnFault};
 use ringway_testing::child::Ended;
 use ringway_testing::{until, until_some};
@@ -102,7 +102,7 @@ fn without_a_compiler_the_message_says_where_it_is_looked_for_and_how_to_install
     let why = refused(Compiler::Installed, &good()).to_string();
     let folder = std::env::current_exe().expect("this program").parent().expect("a folder").display().to_string();
     assert!(why.contains(&format!("neither in {folder} nor in {folder}/../libexec/ringway")), "{why}");
-    assert!(why.contains("cargo install --path crates/programs --features compiler"), "{why}");
+    assert!(why.contains("cargo install --path crates/forwarding --features compiler"), "{why}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) fn installed() -> Result<PathBuf, Unacceptable> {
         let [beside, libexec] = places.map(|place| place.display().to_string());
         return Err(Unacceptable::system(&format!(
             "forwarding programs need {COMPILER}, which is neither in {beside} nor in {libexec}: install it from Ringway's sources with \
-             \"cargo install --path crates/programs --features compiler\", or with \"make build\" and \"make install\""
+             \"cargo install --path crates/forwarding --features compiler\", or with \"make build\" and \"make install\""
         )));
     };
     checked(&file, &trusted)

@@ -1,6 +1,6 @@
 //! Calls of programs and the ticker that ends them, under every interleaving that the memory model allows (loom).
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test --profile tests -p ringway-programs --test loom_awake`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test --profile tests -p ringway-forwarding --test loom_awake`.
 #![cfg(loom)]
 
 #[allow(dead_code, reason = "the model has no end")]

@@ -1,6 +1,6 @@
 //! What a forwarding program costs a pass of frames of 60 bytes between two process ports, beside the learning bridge that is built in.
 //!
-//! `cargo run --release -p ringway-programs --example program_cost -- MODULE.wasm...` shows times, of turns with each module.
+//! `cargo run --release -p ringway-forwarding --example program_cost -- MODULE.wasm...` shows times, of turns with each module.
 //! `program_cost --passes N [--frames N] [--flows N] [MODULE.wasm]` under `valgrind --tool=callgrind --toggle-collect='*program_cost*turn*'` gives
 //! instructions: with two numbers of passes, divide the difference.
 
@@ -13,7 +13,7 @@ use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
 use ringway_port_process::{self as process, ClientHandles};
-use ringway_programs::{Compiler, Load, Program, Runtime};
+use ringway_forwarding::{Compiler, Load, Program, Runtime};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     FloodPolicy, Forward, Input, Learning, Mac, MacTable, Member, OnFault, Owner, Passed, Port, Programmed, Switch,

@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 
-use ringway_programs::Unacceptable;
+use ringway_forwarding::Unacceptable;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{Lan, frames, load};
 

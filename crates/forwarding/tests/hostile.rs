@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use ringway_programs::{FaultKind, Program, ProgramState};
+use ringway_forwarding::{FaultKind, Program, ProgramState};
 use ringway_switch::{Destination, DropReason, OnFault};
 use ringway_testing::until;
 use support::{Lan, PRELUDE, START, dropped, frame, frames, load, mac, module};

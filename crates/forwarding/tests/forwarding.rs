@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ringway_programs::Program;
+use ringway_forwarding::Program;
 use ringway_switch::policy::Rules;
 use ringway_switch::{Destination, DropReason, Mac, OnFault, Program as _};
 use ringway_testing::until;
