@@ -13,8 +13,8 @@
 //! with another client. A thread that goes on and is kept at another port is noticed there, too, so that each port is charged for its own time.
 //!
 //! The thread here looks each [`TICK`]. A poller, also a quarantine poller, that has not read the clock since the look before, and is at the same
-//! port, is kept if its thread is in the state `D`, or waits for an output that such a thread has. One that has no processor is in another state. The
-//! thread rests while all pollers sleep: the first one that wakes, wakes it.
+//! port, is kept if its thread is in the state `D` at both looks, or waits for an output that such a thread has. One look is not enough: a thread that
+//! has had no processor for a while may be in that state for a moment. The thread rests while all pollers sleep: the first one that wakes, wakes it.
 //!
 //! The thread here allocates nothing from the look at a poller until the successor serves it: an allocation may wait for the lock of the process's
 //! mappings, which the same fault can hold.
@@ -93,15 +93,23 @@ fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings) {
     }
 }
 
-/// What a look has seen of a thread.
+/// Where a look has seen a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct Place {
     shift: u64,
     turns: u64,
     charges: u64,
     using: u64,
     touching: usize,
     is_asleep: bool,
+}
+
+/// What a look has seen of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    place: Place,
+    /// Of a thread that is not asleep: [`state_of`].
+    state: Option<char>,
 }
 
 struct Watcher {
@@ -163,18 +171,18 @@ impl Watcher {
             let state = Arc::clone(&self.pollers()[number]);
             let shift = state.shift();
             let now = see(&shift);
-            all_sleep &= now.is_asleep;
+            all_sleep &= now.place.is_asleep;
             let before = std::mem::replace(&mut self.seen[number], now);
-            if now == before && !now.is_asleep && self.is_kept(&shift) && see(&shift) == now {
+            if now == before && self.is_kept(now) && see(&shift) == now {
                 self.relieve(&state, shift, now);
             }
         }
         all_sleep
     }
 
-    /// Returns true if the kernel keeps a thread, or the thread waits for one that is kept.
-    fn is_kept(&self, shift: &Shift) -> bool {
-        match state_of(shift) {
+    /// Returns true if the kernel keeps a thread of which two looks have seen this, or the thread waits for one that is kept.
+    fn is_kept(&self, seen: Seen) -> bool {
+        match seen.state {
             Some('D') => true,
             Some('S') => self.kept.iter().any(|kept| state_of(&kept.shift) == Some('D')),
             _ => false,
@@ -185,13 +193,12 @@ impl Watcher {
     fn follow(&mut self) {
         for Kept { shift, seen, stall } in &mut self.kept {
             let now = see(shift);
-            let has_gone_on = std::mem::replace(seen, now) != now;
+            let before = std::mem::replace(seen, now);
             // The thread itself has a reference for as long as it runs.
             let has_ended = Arc::strong_count(shift) == 1;
-            let state = state_of(shift);
-            if has_gone_on || has_ended || state == Some('S') {
+            if before.place != now.place || has_ended || now.state == Some('S') {
                 stall.take().into_iter().for_each(|stall| stall.end(&self.shared));
-            } else if stall.is_none() {
+            } else if stall.is_none() && before == now {
                 *stall = culprit(&self.shared, shift, now).map(|port| Stall::begin(&self.shared, &port));
                 claim(stall.as_mut(), shift, seen);
             }
@@ -227,7 +234,7 @@ impl Watcher {
         // Before a topology is published without its ports being shut.
         shared.relief.set_kept(self.kept.len() + 1);
         let mut stall = culprit(shared, &shift, seen).map(|port| Stall::begin(shared, &port));
-        self.has_diverted |= divert(shared, seen.touching);
+        self.has_diverted |= divert(shared, seen.place.touching);
         let Ok(successor) = spare.begin(Arc::clone(state)) else {
             stall.into_iter().for_each(|stall| stall.end(shared));
             return;
@@ -237,7 +244,7 @@ impl Watcher {
         shared.relief.add_successor(successor);
         // A port in quarantine has been reported already.
         if state.number < shared.pollers {
-            let port = port_at(shared, seen).map_or_else(Weak::new, |known| known.port);
+            let port = port_at(shared, seen.place).map_or_else(Weak::new, |known| known.port);
             shared.relief.report(state.number, port);
             shared.report_fault();
         }
@@ -247,34 +254,35 @@ impl Watcher {
 /// Has this thread charge the port, unless the one that is kept does that already.
 fn claim(stall: Option<&mut Stall>, shift: &Shift, seen: &mut Seen) {
     if let Some(stall) = stall
-        && let Some(charges) = shift.charging.claim(seen.charges)
+        && let Some(charges) = shift.charging.claim(seen.place.charges)
     {
-        (stall.is_charged, seen.charges) = (true, charges);
+        (stall.is_charged, seen.place.charges) = (true, charges);
     }
 }
 
 /// The port that a thread touches, or has used last.
-fn port_at(shared: &Shared, seen: Seen) -> Option<Known> {
-    shared.known.find(|known| match seen.touching {
-        0 => known.id == seen.using,
+fn port_at(shared: &Shared, place: Place) -> Option<Known> {
+    shared.known.find(|known| match place.touching {
+        0 => known.id == place.using,
         touching => Touching::names(touching, known.port.as_ptr()),
     })
 }
 
-/// The port whose client's memory keeps a thread, if that can be no other.
+/// The port whose client's memory keeps a thread of which two looks have seen this, if that can be no other.
 fn culprit(shared: &Shared, shift: &Shift, seen: Seen) -> Option<Known> {
-    if state_of(shift) != Some('D') {
+    if seen.state != Some('D') {
         return None;
     }
-    let port = port_at(shared, seen)?;
-    let is_it = if seen.touching == 0 {
+    let port = port_at(shared, seen.place)?;
+    let is_it = if seen.place.touching == 0 {
         shared.old.peek(&port.source, |source| source.is_held_by(shift))
     } else {
         // A frame that is delivered is copied from its sender's memory, unless the visit is examined.
         let is_examining = shift.is_examining.load(Ordering::Relaxed);
         shared.old.peek(&port.port, |port| is_examining || !port.is_output_held())
     };
-    is_it.unwrap_or(false).then_some(port)
+    // A thread that is let go meanwhile gives the output back.
+    (is_it == Some(true) && see(shift) == seen).then_some(port)
 }
 
 /// Has frames for the port whose output a kept thread has take a detour, as nobody may wait for it. Returns true if there is such a port. Those of
@@ -296,7 +304,12 @@ fn divert(shared: &Shared, touching: usize) -> bool {
 }
 
 fn see(shift: &Shift) -> Seen {
-    Seen {
+    let place = place_of(shift);
+    Seen { place, state: if place.is_asleep { None } else { state_of(shift) } }
+}
+
+fn place_of(shift: &Shift) -> Place {
+    Place {
         shift: shift.id,
         turns: shift.turns.load(Ordering::Relaxed),
         charges: shift.charging.begun(),

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Attached, Client, SlowReading, Source, Topology};
@@ -27,6 +28,9 @@ pub use ringway_testing::{PATIENCE as DEADLINE, until as wait_until, until_some 
 
 /// Frames of this many bytes, numbered.
 pub const FRAME: usize = 60;
+/// Frames and calls for which a station has memory from the start. A poller allocates nothing for them, as it does not at real ports: the kernel may
+/// keep a thread that maps memory.
+const RESERVED: usize = 1 << 10;
 /// The offset of the number in a frame, after the addresses and the type.
 const NUMBER: usize = 14;
 
@@ -182,7 +186,7 @@ pub struct Cost {
     /// Number of accesses that have begun to pay the cost.
     began: AtomicU64,
     /// The thread that began to pay it last.
-    payer: Mutex<String>,
+    payer: Mutex<Option<Thread>>,
     /// Number of accesses that have paid the cost.
     pub paid: AtomicU64,
 }
@@ -196,11 +200,11 @@ impl Cost {
 
     /// The name of the thread that pays the cost, or has paid it last.
     pub fn payer(&self) -> String {
-        lock(&self.payer).clone()
+        lock(&self.payer).as_ref().and_then(Thread::name).unwrap_or_default().to_owned()
     }
 
     fn pay(&self) {
-        std::thread::current().name().unwrap_or_default().clone_into(&mut lock(&self.payer));
+        *lock(&self.payer) = Some(std::thread::current());
         let number = self.began.fetch_add(1, Ordering::SeqCst);
         if number.is_multiple_of(self.one_of.load(Ordering::Relaxed).max(1)) {
             self.pay_all();
@@ -654,7 +658,7 @@ impl Lan {
                 to_send: Mutex::default(),
                 ends: AtomicU64::new(0),
                 floods: Mutex::default(),
-                received: Mutex::default(),
+                received: Mutex::new(VecDeque::with_capacity(RESERVED)),
                 room: AtomicUsize::new(room),
                 kick: descriptor(),
                 call: descriptor(),
@@ -674,7 +678,7 @@ impl Lan {
                 on_arm: Mutex::default(),
                 busy: AtomicU64::new(0),
                 hold: Mutex::default(),
-                calls: Mutex::default(),
+                calls: Mutex::new(Vec::with_capacity(RESERVED)),
                 port,
                 traps: AtomicU32::new(0),
                 broken: AtomicU32::new(0),
