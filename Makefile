@@ -120,7 +120,7 @@ $(DENY):
 oracle:
 	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-port-tests --test oracle -- --nocapture
 
-# Tests that repeat less in `make test`, in their long form (crates/testing/src/whole.rs).
+# Tests that repeat less in `make test`, in their long form (testing/src/whole.rs).
 whole:
 	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --no-fail-fast $(addprefix --test ,$(WHOLE))
 	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --lib -- congestion limit virtqueue e1000
@@ -162,7 +162,7 @@ deps:
 PARTS := deps check unit python-test kits-test loom fuzz smoke
 # The same cases every time; `make unit` alone tries others.
 test: export PROPTEST_RNG_SEED ?= 1
-# Tests that cannot run on this machine append a line to this file (crates/testing/src/skip.rs).
+# Tests that cannot run on this machine append a line to this file (testing/src/skip.rs).
 test: export RINGWAY_SKIPPED := $(CURDIR)/target/skipped-tests
 # What is built of the wheel and of the fuzz targets for seconds of work is not optimised.
 test: export PYTHON_PROFILE := quick

@@ -12,8 +12,8 @@ use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT};
 use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
-use ringway_port_process::{self as process, ClientHandles};
 use ringway_forwarding::{Compiler, Load, Program, Runtime};
+use ringway_port_process::{self as process, ClientHandles};
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     FloodPolicy, Forward, Input, Learning, Mac, MacTable, Member, OnFault, Owner, Passed, Port, Programmed, Switch,

@@ -4,8 +4,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Weak};
 
-use ringway_memory::Mapping;
 use ringway_forwarding::{Compiler, Load, Program, Runtime, Unacceptable};
+use ringway_memory::Mapping;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{
     BatchStorage, Bell, CallReason, CallResult, Counters, Destination, DropReason, FloodPolicy, Frames, Mac, MacTable,

@@ -27,7 +27,17 @@ pub fn drop_reasons() -> BTreeSet<String> {
 /// Returns the names of all faults.
 pub fn faults() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for crate_ in ["switch", "ports", "config", "daemon"] {
+    for crate_ in [
+        "switch",
+        "port",
+        "port-process",
+        "port-vhost-user",
+        "port-e1000",
+        "port-device",
+        "port-stream",
+        "config",
+        "daemon",
+    ] {
         look_below(&super::root().join("crates").join(crate_).join("src"), &mut names);
     }
     names

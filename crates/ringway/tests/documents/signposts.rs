@@ -28,10 +28,23 @@ fn table() -> Vec<Row> {
     .collect()
 }
 
+/// The folders of the workspace's crates.
+fn members() -> Vec<String> {
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let members = workspace.split_once("members = [").unwrap().1.split(']').next().unwrap();
+    members.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The name by which the table has a crate: its folder, without what is before it for crates of a kind.
+fn name_of(member: &str) -> &str {
+    let groups = ["crates/", "bench/", "lwep/"];
+    groups.iter().find_map(|group| member.strip_prefix(group)).unwrap_or(member)
+}
+
 /// The folder of a crate that the table names.
 fn folder(name: &str) -> String {
-    let beside = root().join(name).join("Cargo.toml");
-    if beside.is_file() { name.to_owned() } else { format!("crates/{name}") }
+    let found = members().into_iter().find(|member| name_of(member) == name);
+    found.unwrap_or_else(|| panic!("the table of crates has {name}, and the workspace has not"))
 }
 
 #[test]
@@ -108,11 +121,9 @@ fn has_word(file: &str, word: &str) -> bool {
 fn crates_use_crates_above_them_in_the_table_alone() {
     let rows = table();
     let order: Vec<&str> = rows.iter().flat_map(|row| &row.crates).map(String::as_str).collect();
-    let workspace = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let mut mistakes = Mistakes::default();
-    let members = workspace.split_once("members = [").unwrap().1.split(']').next().unwrap();
-    for member in members.split('"').skip(1).step_by(2) {
-        let name = member.strip_prefix("crates/").unwrap_or(member);
+    for member in members() {
+        let name = name_of(&member);
         if !order.contains(&name) {
             mistakes.add("ARCHITECTURE.md", format!("the table of crates has no row for {name}"));
         }

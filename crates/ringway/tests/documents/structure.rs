@@ -152,7 +152,7 @@ fn sources() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     for path in paths() {
         let is_source = path.ends_with(".rs") && !path.contains("tests/documents/");
-        if is_source && (path.starts_with("crates/") || path.starts_with("experiments/")) {
+        if is_source {
             let text = fs::read_to_string(root().join(path)).unwrap();
             words.extend(text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').map(str::to_owned));
         }

@@ -13,7 +13,8 @@ use ringway_testing::{PATIENCE, until};
 use ringway_traffic::{Endpoint, Ring, VirtioEndpoint, VirtioOptions};
 use serde_json::Value;
 
-use super::{Daemon, send};
+use crate::daemon::Daemon;
+use crate::port::send;
 
 /// Pause of a flood whenever it has filled its rings. A flood at any rate that tests ask for has several frames for each that passes, and
 /// leaves most of the processor time to others.

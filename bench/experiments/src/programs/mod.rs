@@ -1,7 +1,7 @@
 //! Programs at the switch: a netmap sender and receiver beside the client library and beside packet sockets on veth, VALE's figures 9 and
 //! 10 by them, a forwarder that swaps buffers beside one that copies, and VALE's libpcap case (section 7).
 //!
-//! The programs are our own, in C, written to netmap's and libpcap's interfaces (`experiments/programs`). They are compiled when they are
+//! The programs are our own, in C, written to netmap's and libpcap's interfaces (`bench/experiments/programs`). They are compiled when they are
 //! measured, and `ringway exec` runs them as it runs users' programs. Source, sink and what is between them are one thread on the
 //! generator's core, unless a figure says otherwise.
 

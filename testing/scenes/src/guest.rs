@@ -11,7 +11,9 @@ use ringway_testing::PATIENCE;
 use ringway_testing::frame::Address;
 use ringway_traffic::Endpoint;
 
-use crate::{frame, receive, send};
+use ringway_testing::frame::short as frame;
+
+use crate::port::{receive, send};
 
 /// Address of the driver's machine.
 pub const VM: Address = [2, 0, 0, 0, 0, 0xa];

@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn every_curve_of_the_stored_results_has_a_colour_of_its_own() {
-        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/benchmarks/run.json");
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks/run.json");
         for run in crate::report_file::read(&file).unwrap() {
             for figure in &run.figures {
                 let series = figure.series();

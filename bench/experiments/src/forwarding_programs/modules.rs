@@ -12,7 +12,7 @@ pub(super) struct Example(&'static str, &'static str);
 
 macro_rules! example {
     ($name:literal) => {
-        Example($name, include_str!(concat!("../../../kits/rust/examples/", $name, ".rs")))
+        Example($name, include_str!(concat!("../../../../kits/rust/examples/", $name, ".rs")))
     };
 }
 

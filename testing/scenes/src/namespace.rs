@@ -17,7 +17,7 @@ use ringway_traffic::pcap::CaptureReader;
 use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::{Daemon, Said};
+use crate::daemon::{Daemon, Said};
 
 /// Longest life of any program, in seconds: only a program that hangs is ended by it. A program may outlive several waits of a test.
 const DEADLINE: &str = "3600";

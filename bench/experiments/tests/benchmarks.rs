@@ -12,7 +12,7 @@ use ringway_experiments::{find, markdown, plot, report_file};
 const REMEDY: &str = "write it anew with UPDATE=1, or of another run with `make benchmarks`";
 
 fn docs() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
 fn is_update() -> bool {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ringway_client::Port;
 use ringway_testing::{PATIENCE, until};
 
-use crate::Daemon;
+use crate::daemon::Daemon;
 
 /// Sends one frame, when the transmit ring has room for it.
 ///
