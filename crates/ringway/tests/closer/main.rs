@@ -176,6 +176,23 @@ fn another_closer_takes_the_place_of_one_that_is_killed() {
     drop(watcher);
 }
 
+#[test]
+fn the_end_of_a_closer_is_reported_also_if_the_switch_notices_it_when_it_closes_a_file() {
+    let mut daemon = start();
+    for _ in 0..5 {
+        let front = front_end(&daemon);
+        let first = closer(&daemon);
+        // The thread that serves this front end, and the one that listens to the closer, go on at the same time.
+        daemon.pause();
+        kill_process(Pid::from_raw(first).expect("a process"), Signal::KILL).expect("our own process's child");
+        drop(front);
+        daemon.signal(Signal::CONT);
+        daemon.complains("the closer has ended");
+        daemon.until_state("vm", "waiting");
+    }
+    assert!(daemon.stop().success());
+}
+
 /// Lets the closer have no further descriptors.
 fn starve(closer: i32) {
     let limit = Rlimit { current: Some(0), maximum: Some(0) };

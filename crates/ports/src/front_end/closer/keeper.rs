@@ -233,8 +233,8 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
             at => {
                 let error = if at == Some(Answer::Asked) { Errno::TIMEDOUT } else { Errno::MFILE };
                 if error == Errno::TIMEDOUT && keeper.generation == generation {
-                    // It reads nothing. Otherwise each client would wait as long in vain.
-                    keeper.replace();
+                    // Otherwise each client would wait as long in vain.
+                    keeper.replace_as("does not answer");
                 }
                 drop(keeper);
                 drop(copy);
@@ -380,8 +380,8 @@ impl Keeper {
     /// The kernel refuses to send the message.
     fn tell(&mut self, message: Message, files: &[BorrowedFd<'_>]) -> Result<bool, Errno> {
         match self.try_to_tell(message, files) {
-            Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                self.replace();
+            Err(error @ (Errno::AGAIN | Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN)) => {
+                self.replace_as(if error == Errno::AGAIN { "reads nothing" } else { "has ended" });
                 if matches!(message, Message::Hold { .. }) {
                     self.try_to_tell(message, files)?;
                 }
@@ -404,6 +404,14 @@ impl Keeper {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Starts another closer, and says why.
+    fn replace_as(&mut self, why: &str) {
+        if !self.has_ended {
+            warn_limited(&format!("the closer {why}: another one is started"));
+        }
+        self.replace();
     }
 
     /// Starts another closer, and gives it copies of all that the switch has.
@@ -497,8 +505,7 @@ fn listen(keeper: &Mutex<Keeper>) {
             return;
         }
         if keeper.generation == generation {
-            warn_limited("the closer has ended: another one is started");
-            keeper.replace();
+            keeper.replace_as("has ended");
         }
     }
 }
