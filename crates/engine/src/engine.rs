@@ -144,6 +144,13 @@ impl Engine {
         self.shared.relief.take_reports().into_iter().map(named).collect()
     }
 
+    /// For tests: the number of threads that others have relieved, also those of quarantine pollers, which [`Engine::take_relieved`] leaves out.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn relieved_threads(&self) -> usize {
+        self.shared.relief.relieved()
+    }
+
     /// For tests: the next poller that adopts a topology panics outside of any port.
     #[doc(hidden)]
     pub fn inject_panic(&self) {

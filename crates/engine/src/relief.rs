@@ -38,6 +38,8 @@ pub(crate) struct Relief {
     starter: OnceLock<Thread>,
     /// Number of threads that are kept.
     kept: AtomicUsize,
+    /// Number of threads that others have relieved, for tests.
+    relieved: AtomicUsize,
     /// Locked while ports are shut or opened ([`crate::stall`]), or a topology is published.
     stalls: Mutex<()>,
     /// The threads that have relieved others.
@@ -132,6 +134,12 @@ impl Relief {
     /// Notes the thread that relieves another one.
     pub(crate) fn add_successor(&self, successor: JoinHandle<()>) {
         lock(&self.successors).push(successor);
+        self.relieved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Number of threads that others have relieved.
+    pub(crate) fn relieved(&self) -> usize {
+        self.relieved.load(Ordering::Relaxed)
     }
 
     /// Forgets the threads that have relieved others and have ended: each keeps a stack until its handle is dropped. To be called before spare threads
