@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use ringway_runtime::{call, contain, guard_thread, warn_limited};
 use rustix::net::{Shutdown, shutdown};
 
@@ -56,11 +56,13 @@ const MOST_PIPES_OF_ALL: usize = 512;
 type Step = Box<dyn FnMut() -> Option<Parties> + Send>;
 
 /// In the closer: what the switch has closed. `closer/` says why.
-static IN_CLOSER: Queue = Queue::new(256, 4, || true).or_one_each(MOST_THREADS_OF_CLOSER);
+static IN_CLOSER: Queue = Queue::new(256, 4, || true).or_one_each(MOST_THREADS_OF_CLOSER).lingering(CLOSER_LINGERS);
 /// In the closer: what it receives for the switch, which no close holds up.
-static TAKES: Queue = Queue::new(64, 2, || true).or_one_each(MOST_THREADS_OF_CLOSER);
+static TAKES: Queue = Queue::new(64, 2, || true).or_one_each(MOST_THREADS_OF_CLOSER).lingering(CLOSER_LINGERS);
 /// Most threads of each of these two.
 const MOST_THREADS_OF_CLOSER: usize = 2048;
+/// How long a thread of these two waits for more. A client's descriptors come one after the other, and a new thread takes longer than a close.
+const CLOSER_LINGERS: Duration = Duration::from_millis(100);
 
 /// What waits to be closed.
 enum Closing {
@@ -102,8 +104,10 @@ struct Queue {
     most_of_process: usize,
     /// Prepares a thread. A thread for which this returns false ends.
     prepare: fn() -> bool,
+    /// How long a thread with nothing to do waits for more before it ends.
+    lingers: Duration,
     state: Mutex<State>,
-    /// Wakes the thread that stays.
+    /// Wakes a thread with nothing to do.
     more: Condvar,
 }
 
@@ -114,8 +118,9 @@ struct State {
     threads: usize,
     /// One of the threads stays when nothing is left to close.
     has_staying: bool,
-    /// That thread has nothing to do.
-    is_idle: bool,
+    /// Threads with nothing to do, and how many of them were woken since they looked last.
+    idle: usize,
+    woken: usize,
 }
 
 impl State {
@@ -150,9 +155,23 @@ impl State {
 
 impl Queue {
     const fn new(most_threads: usize, most_of_process: usize, prepare: fn() -> bool) -> Self {
-        let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0, has_staying: false, is_idle: false };
+        let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0, has_staying: false, idle: 0, woken: 0 };
         let state = Mutex::new(state);
-        Self { most_threads, most_with_one_each: most_threads, most_of_process, prepare, state, more: Condvar::new() }
+        Self {
+            most_threads,
+            most_with_one_each: most_threads,
+            most_of_process,
+            prepare,
+            lingers: Duration::ZERO,
+            state,
+            more: Condvar::new(),
+        }
+    }
+
+    /// Has threads with nothing to do wait for more, for so long.
+    const fn lingering(mut self, time: Duration) -> Self {
+        self.lingers = time;
+        self
     }
 
     /// Has a thread for each process that has none, also beyond the most threads, up to `most`.
@@ -172,16 +191,18 @@ impl Queue {
         if state.busy.len() < self.most_threads { self.most_of_process } else { 1 }
     }
 
-    /// Starts a thread, or wakes the one that stays, if one more has something to do. If none can be started, the next one that
+    /// Wakes a thread with nothing to do, or starts one, if one more has something to do. If none can be started, the next one that
     /// looks finds it.
     fn start_thread(&'static self, state: &mut State, has_work: impl FnOnce(&State, usize) -> bool) {
+        let asleep = state.idle - state.woken;
         // A thread that has not begun anything looks, too, and then calls this.
-        let can_start = state.threads == state.busy.len() && state.threads < self.most_with_one_each;
-        if !(state.is_idle || can_start) || !has_work(state, self.most_of_process(state)) {
+        let others_look = state.threads > state.busy.len() + asleep;
+        let can_start = asleep > 0 || state.threads < self.most_with_one_each;
+        if others_look || !can_start || !has_work(state, self.most_of_process(state)) {
             return;
         }
-        if state.is_idle {
-            state.is_idle = false;
+        if asleep > 0 {
+            state.woken += 1;
             self.more.notify_one();
             return;
         }
@@ -233,12 +254,9 @@ impl Queue {
         let mut state = self.state.lock();
         loop {
             let Some(next) = state.next(self.most_of_process(&state)) else {
-                if !stays {
+                if self.has_waited_in_vain(&mut state, stays) {
                     break;
                 }
-                state.is_idle = true;
-                self.more.wait(&mut state);
-                state.is_idle = false;
                 continue;
             };
             let (parties, what) = state.waiting.remove(next);
@@ -258,6 +276,25 @@ impl Queue {
             state.waiting.extend(left);
         }
         state.threads -= 1;
+    }
+
+    /// Waits for something to do. Returns true if nothing came in the time that a thread waits.
+    fn has_waited_in_vain(&self, state: &mut MutexGuard<'_, State>, stays: bool) -> bool {
+        if !stays && self.lingers.is_zero() {
+            return true;
+        }
+        state.idle += 1;
+        let is_late = if stays {
+            self.more.wait(state);
+            false
+        } else {
+            self.more.wait_for(state, self.lingers).timed_out()
+        };
+        state.idle -= 1;
+        // Another thread may have been woken, or none if this one was late already. Each looks again.
+        let is_woken = state.woken > 0;
+        state.woken = state.woken.saturating_sub(1);
+        is_late && !is_woken
     }
 
     /// Returns how many closes have not ended, of a process's own and of all.
@@ -678,6 +715,42 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_lingers_closes_what_comes_next_and_ends_when_nothing_comes() {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let queue = Queue::new(2, 1, || STARTED.fetch_add(1, Ordering::SeqCst) < usize::MAX)
+            .lingering(Duration::from_millis(20));
+        let queue: &Queue = Box::leak(Box::new(queue));
+        // A test without a processor for longer than a thread lingers tries again.
+        until("one thread closes one file after the other", || {
+            until_idle(queue);
+            STARTED.store(0, Ordering::SeqCst);
+            for _ in 0..10 {
+                let (read, write) = pipe();
+                queue.push([None; 2], Closing::Files(vec![write]));
+                until("it is closed", || is_closed(&read));
+                until("the thread waits", || queue.state.lock().busy.is_empty());
+            }
+            STARTED.load(Ordering::SeqCst) == 1
+        });
+        until_idle(queue);
+        assert_eq!((queue.state.lock().idle, queue.state.lock().woken), (0, 0));
+    }
+
+    #[test]
+    fn what_comes_when_threads_give_up_waiting_is_closed() {
+        let queue: &Queue = Box::leak(Box::new(Queue::new(4, 2, || true).lingering(Duration::from_nanos(1))));
+        for number in 1..2000 {
+            let (read, write) = pipe();
+            queue.push([NonZeroU32::new(number % 5 + 1); 2], Closing::Files(vec![write]));
+            if number % 3 == 0 {
+                until("it is closed", || is_closed(&read));
+            }
+        }
+        until_idle(queue);
+        assert_eq!(queue.count(None).1, 0);
+    }
+
+    #[test]
     fn a_thread_that_stays_closes_where_no_further_thread_can_be_started() {
         let queue = queue(0, 1);
         let (first, write) = pipe();
@@ -697,7 +770,7 @@ mod tests {
         static PREPARED: AtomicUsize = AtomicUsize::new(0);
         let queue: &Queue = Box::leak(Box::new(Queue::new(2, 1, || PREPARED.fetch_add(1, Ordering::SeqCst) == 0)));
         queue.keep_thread().expect("a thread");
-        until("the thread waits for closes", || queue.state.lock().is_idle);
+        until("the thread waits for closes", || queue.state.lock().idle == 1);
         let (first, first_peer) = lingering();
         queue.push([NonZeroU32::new(1); 2], Closing::Files(vec![first]));
         until("the first close lasts", || queue.state.lock().busy.len() == 1);

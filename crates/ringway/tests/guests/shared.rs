@@ -116,7 +116,18 @@ impl<T> DerefMut for Use<'_, T> {
 /// Returns the names of the tests that this program runs: it is asked again, with the same arguments.
 fn of_this_run() -> &'static HashSet<String> {
     static TESTS: OnceLock<HashSet<String>> = OnceLock::new();
-    TESTS.get_or_init(|| list(&std::env::args().skip(1).collect::<Vec<_>>()))
+    TESTS.get_or_init(|| of_run(&std::env::args().skip(1).collect::<Vec<_>>()))
+}
+
+/// Returns the names of the tests that this program runs with these arguments.
+fn of_run(arguments: &[String]) -> HashSet<String> {
+    let mut tests = list(arguments);
+    if !arguments.iter().any(|argument| argument == "--ignored" || argument == "--include-ignored") {
+        // libtest lists ignored tests among the others.
+        let ignored = list(&[arguments, &["--ignored".to_owned()]].concat());
+        tests.retain(|test| !ignored.contains(test));
+    }
+    tests
 }
 
 fn list(arguments: &[String]) -> HashSet<String> {
@@ -124,6 +135,13 @@ fn list(arguments: &[String]) -> HashSet<String> {
     let said = program.args(arguments).arg("--list").output().expect("this program starts");
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_scene_does_not_wait_for_tests_that_are_ignored() {
+    let ignored = of_run(&["--ignored".to_owned()]);
+    assert!(!ignored.is_empty() && of_run(&[]).is_disjoint(&ignored));
+    assert!(of_run(&["--include-ignored".to_owned()]).is_superset(&ignored));
 }
 
 #[test]

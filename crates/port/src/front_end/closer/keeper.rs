@@ -30,8 +30,6 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 /// Most closes of one client that wait for it, and most that have not ended yet.
 const MOST_LATE_OF_OWNER: usize = 16;
 const MOST_OF_OWNER: usize = 256;
-/// Time between two looks at whether closes have ended.
-const CLOSES_EACH: Duration = Duration::from_millis(1);
 /// Most closes of one client that have not ended while it may still get ports, if some wait for it, and if none does.
 const MOST_OF_PORTS: usize = 1024;
 const MOST_SOON_OF_PORTS: usize = 8192;
@@ -55,6 +53,8 @@ type Then = Box<dyn FnOnce(Option<Vec<WithCopy>>) + Send>;
 static KEEPER: OnceLock<Arc<Mutex<Keeper>>> = OnceLock::new();
 /// The closer has answered for a copy.
 static ANSWERED: Condvar = Condvar::new();
+/// A close has ended, or counts no more.
+static CLOSED: Condvar = Condvar::new();
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 struct Keeper {
@@ -248,12 +248,14 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
 /// For threads that serve this client alone.
 pub(super) fn wait_for_closes(owner: Process) {
     let until = Instant::now() + ANSWERS_WITHIN;
+    let mut keeper = keeper().lock();
     loop {
-        let (late, own) = keeper().lock().count(owner);
+        let (late, own) = keeper.count(owner);
         if late > 0 || own < MOST_OF_OWNER / 2 || Instant::now() >= until {
             return;
         }
-        std::thread::sleep(CLOSES_EACH);
+        // Also looks whether one is late meanwhile.
+        CLOSED.wait_until(&mut keeper, until.min(Instant::now() + CLOSES_WITHIN));
     }
 }
 
@@ -440,6 +442,7 @@ impl Keeper {
         };
         (self.generation, self.since) = (self.generation + 1, Instant::now());
         self.unclosed.clear();
+        CLOSED.notify_all();
         self.give_copies();
         // The old one may be stuck: it ends when it can, and is not waited for.
         for child in &mut old {
@@ -563,7 +566,10 @@ fn hear(keeper: &Mutex<Keeper>, generation: u64, message: Message, files: Vec<Ow
                 close.begun = Some(Instant::now());
             }
         }
-        Message::Closed { id } => drop(locked.unclosed.remove(&id)),
+        Message::Closed { id } => {
+            locked.unclosed.remove(&id);
+            CLOSED.notify_all();
+        }
         // Only the switch says these.
         Message::Switch | Message::Hold { .. } | Message::Take { .. } | Message::Close { .. } => {}
     }
