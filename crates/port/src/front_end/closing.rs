@@ -733,7 +733,8 @@ mod tests {
             STARTED.load(Ordering::SeqCst) == 1
         });
         until_idle(queue);
-        assert_eq!((queue.state.lock().idle, queue.state.lock().woken), (0, 0));
+        let state = queue.state.lock();
+        assert_eq!((state.idle, state.woken), (0, 0));
     }
 
     #[test]
