@@ -4,6 +4,7 @@
 //! - `collect`: adding frames; `budget`: how many more fit, and what they cost.
 //! - `judge`, `classes`: admission and VLANs, decided by the first bytes of each frame.
 //! - `destination`, `set_destinations`: where each frame goes.
+//! - `sources`: the frames whose source addresses are learned later.
 //! - `settle`, `settling`, `audience`: destinations that a forwarding program sets.
 //! - `frame`, `cursor`: one frame. `frames`: the frames for one destination. `lost_frames`: the frames that a receiver lost.
 //! - `lists`: frames sorted by destination.
@@ -23,6 +24,7 @@ mod lost_frames;
 mod set_destinations;
 mod settle;
 mod settling;
+mod sources;
 mod storage;
 
 #[cfg(test)]

@@ -69,6 +69,8 @@ pub(super) struct Parts {
     pub(super) offloads: Vec<Offload>,
     pub(super) refused: Refused,
     pub(super) losses: LostFrames,
+    /// Frames whose source addresses are learned when they leave their sender's ring.
+    pub(super) sources: Vec<u16>,
     /// A forwarding program's verdicts. `None` until a program has a batch.
     pub(super) settling: Option<Box<Settling>>,
 }
@@ -121,6 +123,7 @@ impl BatchStorage {
             offloads: Vec::with_capacity(limit),
             refused: Refused::NONE,
             losses: LostFrames::new(limit),
+            sources: Vec::with_capacity(limit),
             settling: None,
         };
         // `room` allows 4 views a frame. A frame with the most pieces may follow, and each frame may get one more view.

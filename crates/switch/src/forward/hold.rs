@@ -38,6 +38,16 @@ impl Room<'_> {
         self.grant.covers(self.cost) || len <= SHORT && has_credit()
     }
 
+    /// Adds the cost of a frame. What the last one of the grant goes beyond it leaves short frames their credit.
+    #[inline]
+    fn take(&mut self, cost: Cost) {
+        let is_covered = self.grant.covers(self.cost);
+        self.cost += cost;
+        if is_covered && self.credit > 0 {
+            self.credit += self.cost.bytes.saturating_sub(self.grant.bytes);
+        }
+    }
+
     /// Adds the cost of the flooded frames before `end` that the port receives.
     #[cold]
     fn take_flooded(&mut self, batch: &Batch<'_>, end: usize, from: &Member, switch: &Switch) {
@@ -104,7 +114,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, place: Wai
                     continue;
                 }
                 if room.covers(batch.frame_len(index)) {
-                    room.cost += batch.cost_of(index);
+                    room.take(batch.cost_of(index));
                     continue;
                 }
                 let oldest = match room.egress.depth(from.sender()) {

@@ -7,6 +7,8 @@ use crate::policy::{Domain, SourceBinding};
 use crate::topology::{Forward, Member, Switch};
 
 /// A learning bridge (VALE §3.2): an address is at the port that last sent from it. Bound addresses are at their port.
+///
+/// Where frames may wait in their sender's ring after this, and are looked at again, [`learn_sources`] learns from those that leave it.
 #[derive(Debug, Default)]
 pub struct Learning;
 
@@ -16,7 +18,7 @@ impl Forward for Learning {
             return Self::forward_in(domain, batch, from, switch, now);
         }
         let table = switch.table();
-        let (mut learned, is_unlearned) = (Mac::BROADCAST, batch.is_unlearned());
+        let (mut learned, is_unlearned) = (Mac::BROADCAST, is_unlearned(batch, switch));
         batch.set_destinations(|source, destination| {
             if !source.is_station() {
                 if !from.any_source {
@@ -45,7 +47,7 @@ impl Forward for Learning {
 impl Learning {
     fn forward_in(domain: &Domain, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         let table = switch.table();
-        let (mut learned, is_unlearned) = ((0, Mac::BROADCAST), batch.is_unlearned());
+        let (mut learned, is_unlearned) = ((0, Mac::BROADCAST), is_unlearned(batch, switch));
         batch.set_destinations_by_vlan(domain.vlans, |vlan, source, destination| {
             if !source.is_station() && !from.any_source {
                 return Destination::Drop(DropReason::BadSource);
@@ -72,4 +74,35 @@ impl Learning {
             }
         });
     }
+}
+
+/// Returns true if no address is learned from the frames now.
+#[inline]
+fn is_unlearned(batch: &mut Batch<'_>, switch: &Switch) -> bool {
+    let is_unlearned = batch.is_unlearned();
+    if !is_unlearned && switch.may_leave_behind() {
+        batch.note_sources(switch.has_vlans());
+        return true;
+    }
+    is_unlearned
+}
+
+/// Learns the source addresses of the frames that leave their sender's ring: those that [`Learning`] has noted, without those that the batch
+/// has no longer.
+#[cold]
+pub(crate) fn learn_sources(batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
+    let (mut sources, mut learned) = (batch.take_sources(), None);
+    for index in sources.drain(..).map(usize::from).take_while(|&index| index < batch.len()) {
+        let (head, vlan) = (batch.head(index), if switch.has_vlans() { batch.class(index).vlan() } else { 0 });
+        let (source, destination) = (Mac::source(head), Mac::destination(head));
+        let is_learnable = || {
+            let binding = switch.domain().map(|domain| admit(domain, from, source, destination));
+            binding.is_none_or(|binding| binding == Ok(SourceBinding::Learnable))
+        };
+        if source.is_station() && learned != Some((vlan, source)) && is_learnable() {
+            switch.table().learn_with(vlan, source, from.owner, now, switch);
+            learned = Some((vlan, source));
+        }
+    }
+    batch.keep_sources(sources);
 }

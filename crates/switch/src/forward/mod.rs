@@ -23,6 +23,7 @@ mod spread_tests;
 
 pub(crate) use hold::{Held, hold};
 pub use learning::Learning;
+pub(crate) use learning::learn_sources;
 pub use map::MacMap;
 pub(crate) use permission::{may_receive, receiver};
 pub use program::{

@@ -56,6 +56,9 @@ pub(super) fn exceed(
         Ok(discarded) => {
             let counters = context.from.port.counters();
             counters.add_in(discarded.frames, discarded.bytes);
+            if context.switch.may_leave_behind() {
+                context.from.port.verdicts().drop_first(discarded.frames as usize);
+            }
             if discarded.frames > 0 {
                 counters.drop_in(DropReason::RateLimited, discarded.frames);
                 beyond.refuse(discarded.frames);

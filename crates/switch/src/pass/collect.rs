@@ -14,6 +14,8 @@ pub(super) struct Collected {
     pub(super) bytes: u64,
     /// The source may have more frames, although the batch is not full.
     pub(super) more: bool,
+    /// Frames may stay in the client's ring, and the source may have more of them than the batch.
+    pub(super) is_bounded: bool,
     /// The source broke the rules.
     pub(super) fault: Option<PortFault>,
     /// Frames may stay in the client's ring: none was refused, and the switch has ports whose limit makes senders wait, or
@@ -61,5 +63,6 @@ pub(super) fn collect<'m, 's>(
     batch.refused().for_each(|(reason, frames)| port.counters().drop_in(reason, frames));
     let may_wait = may_wait && fault.is_none() && batch.refused().next().is_none();
     let (frames, bytes, more) = (batch.len() as u64 + batch.refused_frames(), batch.bytes(), batch.may_be_more());
-    Ok((Collected { frames, bytes, more, fault, may_wait, waiting, probe }, entered))
+    let is_bounded = switch.may_leave_behind() && (more || batch.room() == 0);
+    Ok((Collected { frames, bytes, more, is_bounded, fault, may_wait, waiting, probe }, entered))
 }

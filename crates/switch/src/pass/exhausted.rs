@@ -39,6 +39,9 @@ pub(super) fn drop_alike(
     match input.discard_like(&exhausted.addresses, limit.saturating_sub(taken)) {
         Ok(discarded) => {
             from.port.counters().add_in(discarded.frames, discarded.bytes);
+            if switch.may_leave_behind() {
+                from.port.verdicts().drop_first(discarded.frames as usize);
+            }
             let counting = to.port.output();
             to.port.counters().drop_out(DropReason::EgressLimited, discarded.frames);
             drop(counting);

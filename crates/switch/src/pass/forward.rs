@@ -2,7 +2,7 @@
 
 use super::collect::Collected;
 use crate::batch::{Batch, Destination};
-use crate::forward::{Held, bound_floods, forward_watched, hold, show};
+use crate::forward::{Held, bound_floods, forward_watched, hold, learn_sources, show};
 use crate::policy::Turn;
 use crate::topology::{Context, Entered};
 
@@ -43,8 +43,8 @@ pub(super) fn forward(
     // No frame can wait if frames beyond the source's limit were taken out of the batch: the ring cannot tell the two
     // kinds apart.
     let may_wait = collected.may_wait && (waiting.is_some() || batch.len() as u64 == collected.frames);
-    if switch.may_leave_behind() && (waiting.is_some() || collected.more || batch.room() == 0) {
-        from.port.verdicts().keep_rest();
+    if collected.is_bounded || waiting.is_some() && switch.may_leave_behind() {
+        from.port.verdicts().keep_rest(if waiting.is_some() { batch.len() } else { collected.frames as usize });
     }
     let truncate = |batch: &mut Batch<'_>, len: usize| {
         switch.forward().leave_behind(batch, len, from, switch);
@@ -66,6 +66,9 @@ pub(super) fn forward(
         held = hold(batch, from, switch, collected.waiting, now.nanoseconds)
             .inspect(|held| truncate(batch, held.len))
             .or(held);
+    }
+    if switch.may_leave_behind() {
+        learn_sources(batch, from, switch, now.seconds);
     }
     if let Some(held) = &held {
         (frames, bytes) = (held.len as u64, batch.bytes());

@@ -46,7 +46,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     // Admit.
     let waiting = admit(context, &turn, &mut batch);
     if collected.frames == 0 {
-        if switch.may_leave_behind() && batch.room() > 0 {
+        if switch.may_leave_behind() && !collected.is_bounded {
             from.port.verdicts().forget();
         }
         turn.charge(&batch);

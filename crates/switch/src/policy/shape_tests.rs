@@ -185,6 +185,52 @@ fn tcp_gets_its_rate_through_a_limit_and_echoes_beside_it_are_quick() {
     }
 }
 
+/// A client whose long frames are a third more than its limit, in 40 bursts of 10 ms and then none for 200 ms. Each burst has an echo request,
+/// each at another place. Beside it, another client sends a tenth of the rate to the same port. Returns how many of 200 requests are lost.
+fn echoes_lost(side: Side, rate: u64, len: usize, is_beside: bool) -> usize {
+    const BURST: u64 = 10_000_000;
+    let scene = Scene { side, excess: Excess::Shape, rate, burst: default_burst(rate), streams: 0, round_trip: 0 };
+    let mut lan = scene.lan_of(3);
+    let (mut owed, mut until, mut echoes, mut came) = (0, 0, 0, 0);
+    for now in (0..6_400).map(|step| SECOND + step * 5 * STEP) {
+        let number = now / BURST;
+        if now.is_multiple_of(BURST) && number % 60 < 40 {
+            owed += (rate / 800 * 4 / 3) as i64;
+            let place = owed * (number % 10) as i64 / 10;
+            let mut echo = Some(ECHO);
+            while owed > 0 || echo.is_some() {
+                let next = echo.take_if(|_| owed <= place.max(0)).unwrap_or(len);
+                lan.offers[0].put(&frame(mac(1), mac(0), next, 0), &[]);
+                (owed, echoes) = if next == len { (owed - len as i64, echoes) } else { (owed, echoes + 1) };
+            }
+            if is_beside {
+                lan.offers[2].put(&frame(mac(1), mac(2), (rate / 8_000).clamp(60, 60_000) as usize, 0), &[]);
+            }
+        }
+        if now >= until {
+            until = pass_at(&mut lan, 0, now);
+        }
+        pass_at(&mut lan, 2, now);
+        came += lan.sink(1, |kept| std::mem::take(&mut kept.frames)).iter().filter(|frame| frame.len() == ECHO).count();
+    }
+    assert_eq!((echoes, lan.offers[0].len()), (200, 0));
+    echoes - came
+}
+
+#[test]
+fn no_echo_request_is_lost_beside_long_frames() {
+    let mut lost = Vec::new();
+    for (side, is_beside) in [(Side::Ingress, false), (Side::Egress, false), (Side::Egress, true)] {
+        for (rate, len) in [(1_000_000, SEGMENT), (10_000_000, 65_000), (100_000_000, SEGMENT), (100_000_000, 65_000)] {
+            let count = echoes_lost(side, rate, len, is_beside);
+            if count > 0 {
+                lost.push((side, is_beside, rate, len, count));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "lost of 200: {lost:#?}");
+}
+
 /// Sends frames of these lengths at once at each of these times, in milliseconds. Returns the numbers of those that
 /// arrived within the time, and how many were dropped.
 fn send(lan: &mut Lan, events: &[(u64, &[usize])], end: u64) -> (Vec<u32>, u64) {

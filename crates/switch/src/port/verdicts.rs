@@ -1,17 +1,14 @@
 //! Verdicts of a forwarding program on frames that wait in their sender's ring: the program judges each frame once.
 //!
 //! A frame that waits is collected again with each look, and may be another one by then: the client can write to its ring. So a verdict is
-//! found by a hash of all that the program saw, whose keys no client knows, near its place in the order of the ring. What a look could have
-//! found and did not is forgotten. Frames behind others that were dropped unread may be judged again.
+//! found by a hash of all that the program saw, whose keys no client knows. Equal frames have their verdicts in the order of the ring. What a
+//! look could have found and did not is forgotten. The place of a frame is no key: the queues of a port are collected in turns.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::batch::MAX_BATCH;
-
-/// So many verdicts are compared with a frame.
-const NEAR: usize = 8;
 
 /// What a program is known by.
 pub(crate) type Known = dyn Send + Sync;
@@ -20,18 +17,26 @@ pub(crate) type Known = dyn Send + Sync;
 #[derive(Default)]
 pub(crate) struct Verdicts(OnceLock<Mutex<Kept>>);
 
-/// The verdicts of one program, each with the hash of its frame, in the order of the ring.
+/// The verdicts of one program.
 pub(crate) struct Kept {
     program: Option<Weak<Known>>,
-    /// Of the frames that waited before this look.
-    before: Vec<(u64, u32)>,
-    /// Those before this place were found, or passed over.
-    place: usize,
-    /// The look's last frame was not found.
-    is_lost: bool,
-    /// Of the frames that wait after this look.
-    waiting: Vec<(u64, u32)>,
+    /// Of the frames that waited before this look, by hash and place.
+    before: Vec<Entry>,
+    /// Of the frames that wait after this look, in the order of the ring.
+    waiting: Vec<Entry>,
     hasher: RandomState,
+}
+
+/// A frame that waits.
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u64,
+    /// The verdict. `None`: the frame was rejected, and has no hash either.
+    word: Option<u32>,
+    /// Place in the order of the ring.
+    place: u16,
+    /// In the first entry with a hash: how many entries with this hash were found.
+    found: u16,
 }
 
 impl Verdicts {
@@ -45,11 +50,20 @@ impl Verdicts {
         Some(self.0.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// More frames wait behind those of a look than it could have.
+    /// More frames may wait than the `looked` ones of a look.
     #[cold]
-    pub(crate) fn keep_rest(&self) {
+    pub(crate) fn keep_rest(&self, looked: usize) {
         if let Some(mut kept) = self.lock() {
-            kept.keep_rest();
+            kept.keep_rest(looked);
+        }
+    }
+
+    /// The first frames in the ring were dropped unread.
+    #[cold]
+    pub(crate) fn drop_first(&self, frames: usize) {
+        if let Some(mut kept) = self.lock() {
+            let frames = frames.min(kept.waiting.len());
+            kept.waiting.drain(..frames);
         }
     }
 
@@ -63,14 +77,13 @@ impl Verdicts {
 
 impl Kept {
     fn new() -> Kept {
-        let list = || Vec::with_capacity(MAX_BATCH);
-        Kept { program: None, before: list(), place: 0, is_lost: false, waiting: list(), hasher: RandomState::new() }
+        let list = || Vec::with_capacity(2 * MAX_BATCH);
+        Kept { program: None, before: list(), waiting: list(), hasher: RandomState::new() }
     }
 
     /// Begins a look at the port's frames. `None`: it has none. Returns true if verdicts of this program are known.
     pub(crate) fn begin(&mut self, program: Option<&Arc<Known>>) -> bool {
         self.before.clear();
-        (self.place, self.is_lost) = (0, false);
         std::mem::swap(&mut self.before, &mut self.waiting);
         let is_its = |before: &Weak<Known>| {
             program.is_some_and(|program| std::ptr::addr_eq(before.as_ptr(), Arc::as_ptr(program)))
@@ -78,37 +91,46 @@ impl Kept {
         if !self.program.as_ref().is_some_and(is_its) {
             self.before.clear();
         }
+        for (place, entry) in (0..).zip(&mut self.before) {
+            (entry.place, entry.found) = (place, 0);
+        }
+        self.before.sort_unstable_by_key(|entry| (entry.hash, entry.place));
         !self.before.is_empty()
     }
 
-    /// The verdict on the look's next frame, if there is one. There need not be one for a frame that was rejected.
-    pub(crate) fn take(&mut self, frame: &impl Hash, is_rejected: bool) -> Option<u32> {
-        self.is_lost |= !is_rejected;
-        let near = self.before.get(self.place..)?;
-        if near.is_empty() {
-            return None;
-        }
+    /// The verdict on a frame of the look, if there is one.
+    pub(crate) fn take(&mut self, frame: &impl Hash) -> Option<u32> {
         let hash = self.hasher.hash_one(frame);
-        let at = near.iter().take(NEAR).position(|(of, _)| *of == hash)?;
-        let word = near[at].1;
-        (self.place, self.is_lost) = (self.place + at + 1, false);
-        Some(word)
+        let first = self.before.partition_point(|entry| entry.hash < hash);
+        let next = first + usize::from(self.before.get(first)?.found);
+        let word = self.before.get(next).filter(|entry| entry.hash == hash)?.word;
+        self.before[first].found += 1;
+        word
     }
 
-    /// Keeps the verdicts on frames behind those of the look, which was bounded. Not if frames in front are others than before.
-    fn keep_rest(&mut self) {
-        if !self.is_lost && self.waiting.is_empty() {
-            self.waiting.extend_from_slice(&self.before[self.place..]);
+    /// Keeps the verdicts that the look did not find: their frames may be behind its own ones.
+    fn keep_rest(&mut self, looked: usize) {
+        let mut at = 0;
+        while let Some(&Entry { hash, found, .. }) = self.before.get(at) {
+            let alike = self.before[at..].iter().take_while(|entry| entry.hash == hash);
+            let rest = alike.clone().skip(found.into());
+            // A rejected frame of the look is rejected again, or judged.
+            self.waiting.extend(rest.filter(|entry| entry.word.is_some() || usize::from(entry.place) >= looked));
+            at += alike.count();
         }
+        self.waiting.sort_unstable_by_key(|entry| entry.place);
     }
 
-    /// Keeps this program's verdicts on frames that wait, in the order of the ring, as far as there is room. Those that are kept already
-    /// are behind: the batch was cut once more.
-    pub(crate) fn keep<F: Hash>(&mut self, program: &Arc<Known>, frames: impl Iterator<Item = (F, u32)>) {
+    /// Keeps this program's verdicts on frames that wait, in the order of the ring, as far as there is room. `None`: a frame was rejected. Those
+    /// that are kept already are behind: the look was bounded, or the batch was cut once more.
+    pub(crate) fn keep<F: Hash>(&mut self, program: &Arc<Known>, frames: impl Iterator<Item = Option<(F, u32)>>) {
         let behind = self.waiting.len();
-        let frames = frames.take(MAX_BATCH - behind);
-        self.waiting.extend(frames.map(|(frame, word)| (self.hasher.hash_one(frame), word)));
+        self.waiting.extend(frames.take(MAX_BATCH).map(|judged| match judged {
+            Some((frame, word)) => Entry { hash: self.hasher.hash_one(frame), word: Some(word), place: 0, found: 0 },
+            None => Entry { hash: 0, word: None, place: 0, found: 0 },
+        }));
         self.waiting.rotate_left(behind);
+        self.waiting.truncate(MAX_BATCH);
         self.program = Some(Arc::downgrade(program));
     }
 }
@@ -121,22 +143,24 @@ mod tests {
         Arc::new(0_u8)
     }
 
+    fn keep(kept: &mut Kept, program: &Arc<Known>, frames: &[(u32, u32)]) {
+        kept.keep(program, frames.iter().map(|frame| Some(*frame)));
+    }
+
     #[test]
-    fn a_full_list_costs_a_frame_no_more_than_a_short_one() {
+    fn a_full_list_keeps_the_first_frames_and_allocates_nothing() {
         let (mut kept, program) = (Kept::new(), program());
         let place = kept.waiting.as_ptr();
-        kept.keep(&program, (0..4 * MAX_BATCH).map(|number| (number, number as u32)));
-        kept.keep(&program, [(0, 0)].into_iter());
-        assert_eq!((kept.waiting.len(), kept.waiting.as_ptr()), (MAX_BATCH, place), "nothing was allocated");
+        let frames: Vec<(u32, u32)> = (0..4 * MAX_BATCH as u32).map(|number| (number, number)).collect();
+        keep(&mut kept, &program, &frames[1..]);
+        keep(&mut kept, &program, &frames[..1]);
+        assert_eq!((kept.waiting.len(), kept.waiting.as_ptr()), (MAX_BATCH, place));
         assert!(kept.begin(Some(&program)));
-        // Nothing beyond the nearest is looked at.
-        assert_eq!(
-            (kept.take(&NEAR, false), kept.take(&(NEAR - 1), false), kept.place),
-            (None, Some(NEAR as u32 - 1), NEAR)
-        );
-        assert_eq!((kept.take(&0, false), kept.take(&(MAX_BATCH - 1), false), kept.place), (None, None, NEAR));
-        for number in NEAR..4 * MAX_BATCH {
-            assert_eq!(kept.take(&number, false), (number < MAX_BATCH).then_some(number as u32));
+        kept.keep_rest(0);
+        keep(&mut kept, &program, &frames[MAX_BATCH..]);
+        assert_eq!(kept.waiting.capacity(), 2 * MAX_BATCH);
+        for &(number, word) in &frames {
+            assert_eq!(kept.take(&number), (word < MAX_BATCH as u32).then_some(word));
         }
     }
 
@@ -144,42 +168,57 @@ mod tests {
     fn verdicts_are_of_one_program_and_for_one_look() {
         let (mut kept, first, second) = (Kept::new(), program(), program());
         for look in [Some(&second), None] {
-            kept.keep(&first, [(1, 7)].into_iter());
+            keep(&mut kept, &first, &[(1, 7)]);
             assert!(!kept.begin(look));
-            assert_eq!((kept.take(&1, false), kept.begin(Some(&first))), (None, false));
+            assert_eq!((kept.take(&1), kept.begin(Some(&first))), (None, false));
         }
         // Cut twice.
-        kept.keep(&first, [(1, 8), (1, 9)].into_iter());
-        kept.keep(&first, [(1, 6), (1, 7)].into_iter());
+        keep(&mut kept, &first, &[(1, 8), (1, 9)]);
+        keep(&mut kept, &first, &[(1, 6), (1, 7)]);
         assert!(kept.begin(Some(&first)));
-        assert_eq!([(); 5].map(|()| kept.take(&1, false)), [Some(6), Some(7), Some(8), Some(9), None]);
+        assert_eq!([(); 5].map(|()| kept.take(&1)), [Some(6), Some(7), Some(8), Some(9), None]);
         assert!(!kept.begin(Some(&first)));
     }
 
     #[test]
-    fn a_bounded_look_keeps_what_it_could_not_find_and_no_other_does() {
+    fn a_bounded_look_keeps_what_it_did_not_find_and_no_other_does() {
         let (mut kept, program) = (Kept::new(), program());
         let begin = |kept: &mut Kept| {
-            kept.keep(&program, [(1, 1), (2, 2), (3, 3), (4, 4)].into_iter());
+            keep(kept, &program, &[(1, 1), (2, 2), (1, 3), (4, 4), (1, 5)]);
             assert!(kept.begin(Some(&program)));
-            assert_eq!(kept.take(&1, false), Some(1));
+            assert_eq!(kept.take(&1), Some(1));
         };
         let rest = |kept: &mut Kept| {
             kept.begin(Some(&program));
-            [1, 2, 3, 4].map(|number| kept.take(&number, false).is_some())
+            [1, 2, 1, 4, 1].map(|number| kept.take(&number))
         };
         begin(&mut kept);
-        assert_eq!(rest(&mut kept), [false; 4]);
+        assert_eq!(rest(&mut kept), [None; 5]);
         // One of two that were found waits.
         begin(&mut kept);
-        assert_eq!(kept.take(&2, false), Some(2));
-        kept.keep_rest();
-        kept.keep(&program, [(2, 2)].into_iter());
-        assert_eq!(rest(&mut kept), [false, true, true, true]);
-        // Another one came.
+        assert_eq!(kept.take(&2), Some(2));
+        kept.keep_rest(2);
+        keep(&mut kept, &program, &[(2, 2)]);
+        assert_eq!(rest(&mut kept), [Some(3), Some(2), Some(5), Some(4), None]);
+        // Another one came, and another queue is the first.
         begin(&mut kept);
-        assert_eq!(kept.take(&9, false), None);
-        kept.keep_rest();
-        assert_eq!(rest(&mut kept), [false; 4]);
+        assert_eq!((kept.take(&9), kept.take(&4)), (None, Some(4)));
+        kept.keep_rest(3);
+        assert_eq!(rest(&mut kept), [Some(3), Some(2), Some(5), None, None]);
+    }
+
+    #[test]
+    fn frames_that_are_dropped_unread_leave_no_verdicts() {
+        let (verdicts, program) = (Verdicts::default(), program());
+        verdicts.prepare();
+        let kept = || verdicts.lock().expect("prepared");
+        // Two of four were rejected, and one of these is gone with the first.
+        kept().keep(&program, [Some((1, 1)), None, Some((1, 3)), None, Some((1, 5))].into_iter());
+        kept().begin(Some(&program));
+        assert_eq!(kept().take(&1), Some(1));
+        verdicts.keep_rest(2);
+        verdicts.drop_first(2);
+        assert!(kept().begin(Some(&program)));
+        assert_eq!([(); 2].map(|()| kept().take(&1)), [Some(5), None]);
     }
 }

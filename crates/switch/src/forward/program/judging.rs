@@ -147,8 +147,7 @@ impl<'j, 'm> Judging<'j, 'm> {
     #[cold]
     fn take_out(&mut self, kept: &mut Kept) {
         let has_vlans = self.switch.has_vlans();
-        // A frame that has waited may be rejected now.
-        let take = |batch: &Batch<'_>, index| kept.take(&seen(batch, index, has_vlans).all(), batch.is_rejected(index));
+        let take = |batch: &Batch<'_>, index| kept.take(&seen(batch, index, has_vlans).all());
         self.count = self.batch.recall(take);
         self.has_gaps = self.count < self.batch.len();
     }

@@ -128,9 +128,12 @@ impl Forward for Programmed {
 
     fn leave_behind(&self, batch: &Batch<'_>, len: usize, from: &Member, switch: &Switch) {
         if let Some(mut kept) = from.port.verdicts().lock() {
-            let waiting = batch.words().filter(|(index, _)| (len..batch.len()).contains(index));
-            let seen = |index| seen(batch, index, switch.has_vlans());
-            kept.keep(&self.known, waiting.map(|(index, word)| (seen(index).all(), word)));
+            let mut words = batch.words().skip_while(|(index, _)| *index < len).peekable();
+            let waiting = (len..batch.len()).map(|index| {
+                let (_, word) = words.next_if(|(of, _)| *of == index)?;
+                Some((seen(batch, index, switch.has_vlans()).all(), word))
+            });
+            kept.keep(&self.known, waiting);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The egress limit of a port, and each sender's share of it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::Bucket;
@@ -36,6 +37,8 @@ struct SenderShare {
     bits: Share,
     frames: Share,
     waiting: Waiting,
+    /// Bytes by which the sender's last frame went beyond what it was allowed.
+    overshoot: AtomicU64,
 }
 
 /// How many of a sender's frames may be delivered now.
@@ -73,6 +76,7 @@ impl Egress {
             let grant = self.limit.open(now);
             let room = self.most(&grant, sender, from, now);
             self.limit.settle(&grant, 0, 0);
+            self.note_overshoot(sender, 0, &grant, &room);
             if !room.is_nothing() {
                 let waited = sender.waiting.end(now);
                 if waited > 0 {
@@ -121,6 +125,9 @@ impl Egress {
                 self.limit.refuse(admitted.cause, admitted.refused);
             }
             let Cost { bytes, frames } = admitted.cost;
+            if self.limit.excess == Excess::Shape {
+                self.note_overshoot(sender, bytes, &grant, &most);
+            }
             self.limit.settle(&grant, bytes, frames);
             if let Some(bucket) = self.shared_bits() {
                 bucket.served(&sender.bits, from.weight, bytes as i64 * BYTE);
@@ -156,7 +163,19 @@ impl Egress {
         let depth = self.limit.depth();
         let part = bucket.part(depth.bytes, from.weight).min(MOST_CREDIT);
         let ahead = (bucket.ahead(&sender.bits, from.weight) / BYTE) as u64;
-        part.saturating_sub(ahead).min(self.limit.credit(depth))
+        let most = part.saturating_add(sender.overshoot.load(Ordering::Relaxed));
+        most.saturating_sub(ahead).min(self.limit.credit(depth))
+    }
+
+    /// Notes by how much the last of the admitted frames went beyond the grant, and beyond what the sender was allowed of it. Both owe
+    /// that until they are given something again.
+    fn note_overshoot(&self, sender: &SenderShare, bytes: u64, grant: &Grant, most: &Grant) {
+        if grant.bytes > 0 {
+            self.limit.note_overshoot(bytes.saturating_sub(grant.bytes));
+        }
+        if most.bytes > 0 {
+            sender.overshoot.store(bytes.saturating_sub(most.bytes), Ordering::Relaxed);
+        }
     }
 
     /// Charges a short frame beyond the grant. Returns false if there is no credit for it.

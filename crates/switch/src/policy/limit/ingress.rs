@@ -121,7 +121,13 @@ impl<'l> Granted<'l> {
 
     #[inline(never)]
     fn wait(&self, batch: &mut Batch<'_>, depth: (Cost, WaitingPlace), now: u64) -> Option<(usize, u64)> {
+        if self.grant.bytes > 0 {
+            self.limit.note_overshoot(0);
+        }
         let shaped = shape::shape(batch, &self.grant, self.limit.credit(depth.0), depth);
+        if self.grant.bytes > 0 {
+            self.limit.note_overshoot(shaped.overshoot);
+        }
         let waited = self.limit.waiting().end(now);
         if waited > 0 && shaped.passed > 0 {
             self.limit.count_wait(waited, self.limit.waiting().is_shared());

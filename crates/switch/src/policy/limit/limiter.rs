@@ -135,6 +135,8 @@ struct Account {
     last: [AtomicU64; 2],
     /// The wait of frames beyond the limit.
     waiting: Waiting,
+    /// Bytes by which the last frame of a grant went beyond it. Short frames may owe as much more.
+    overshoot: AtomicU64,
     tally: Tally,
 }
 
@@ -328,12 +330,20 @@ impl Limit {
         }
     }
 
-    /// Bytes of short frames that may pass beyond a grant: as many as may wait, without what is owed.
+    /// Bytes of short frames that may pass beyond a grant: as many as may wait, without what short frames owe.
     pub(crate) fn credit(&self, depth: Cost) -> u64 {
         match (&self.own.bits, &self.shared) {
-            (Some(bits), None) if self.own.frames.is_none() => depth.bytes.saturating_sub(units(-bits.level(), BYTE)),
+            (Some(bits), None) if self.own.frames.is_none() => {
+                let most = depth.bytes.saturating_add(self.account.overshoot.load(Ordering::Relaxed));
+                most.saturating_sub(units(-bits.level(), BYTE))
+            }
             _ => 0,
         }
+    }
+
+    /// Notes by how many bytes the last frame of a grant went beyond it.
+    pub(crate) fn note_overshoot(&self, bytes: u64) {
+        self.account.overshoot.store(bytes, Ordering::Relaxed);
     }
 
     /// Mean length of the frames of the last batch.

@@ -23,18 +23,25 @@ pub(super) struct Shaped {
     pub(super) end: usize,
     /// Number of frames that pass.
     pub(super) passed: u64,
+    /// Bytes by which the last frame of the grant goes beyond it.
+    pub(super) overshoot: u64,
 }
 
 /// Lets the frames pass that `grant` covers, and short ones as far as `credit` goes, in bytes. Rejects the oldest of the others, so
 /// that the rest, without its last frame, is within `depth`.
 pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, (depth, place): (Cost, WaitingPlace)) -> Shaped {
     let (mut index, mut passed) = (0, Cost::default());
-    let on_credit = grant.bytes.saturating_add(credit);
-    let passes = |batch: &Batch<'_>, index: usize, passed: &mut Cost, is_granted: bool| {
-        let is_short = batch.frame_len(index) <= SHORT && passed.bytes < on_credit && passed.frames < grant.frames;
-        let passes = is_short || is_granted && grant.covers(*passed);
+    let (on_credit, mut overshoot) = (grant.bytes.saturating_add(credit), 0);
+    let mut passes = |batch: &Batch<'_>, index: usize, passed: &mut Cost, is_granted: bool| {
+        let most = on_credit.saturating_add(overshoot);
+        let is_short = batch.frame_len(index) <= SHORT && passed.bytes < most && passed.frames < grant.frames;
+        let is_covered = grant.covers(*passed);
+        let passes = is_short || is_granted && is_covered;
         if passes {
             *passed += batch.cost_of(index);
+            if is_covered {
+                overshoot = passed.bytes.saturating_sub(grant.bytes);
+            }
         }
         passes
     };
@@ -51,7 +58,7 @@ pub(super) fn shape(batch: &mut Batch<'_>, grant: &Grant, credit: u64, (depth, p
             dropped += 1;
         }
     }
-    Shaped { end, passed: count + (end - index) as u64 - dropped }
+    Shaped { end, passed: count + (end - index) as u64 - dropped, overshoot }
 }
 
 /// Cost of the frames that were not rejected by [`shape`], and the number of those that were.

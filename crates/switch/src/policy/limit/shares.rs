@@ -21,8 +21,8 @@ use super::units::BYTE;
 const EPOCH_NS: u64 = 10_000_000;
 /// Epochs without another sender after which a sender is alone. Any time in which no sender was served is one epoch.
 const ALONE: u64 = 4;
-/// More parts than any frame costs, including the headers of all its segments.
-const MAX_AHEAD: i64 = (256 << 10) * BYTE;
+/// More parts than any frame costs, including the headers of all its segments, and as many for short frames on credit.
+const MAX_AHEAD: i64 = (512 << 10) * BYTE;
 /// Nanoseconds after the presence of another sender for which a lone sender leaves one part in [`RESERVE`] of the burst.
 const COMPETITION_NS: u64 = 10_000_000_000;
 const RESERVE: i64 = 8;
@@ -144,8 +144,11 @@ impl VirtualClock {
         i64::try_from(parts).unwrap_or(i64::MAX)
     }
 
-    /// Parts by which the sender is ahead of the clock.
+    /// Parts by which the sender is ahead of the clock. The clock does not bound a sender that is alone.
     pub(crate) fn ahead(&self, share: &Share, weight: u32, rate: u64) -> i64 {
+        if !self.is_shared.load(Ordering::Relaxed) {
+            return 0;
+        }
         let ahead = share.served.load(Ordering::Relaxed).wrapping_sub(self.now.load(Ordering::Relaxed)) as i64;
         let parts = (i128::from(ahead.max(0)) * i128::from(weight)) << shift(rate);
         i64::try_from(parts).unwrap_or(i64::MAX)
