@@ -407,7 +407,8 @@ fn a_device_whose_other_end_sends_big_tcp_is_named_with_what_helps() {
         let warnings = daemon.status()["warnings"].clone();
         let named = |warning: &Value| {
             let (what, right) = (warning["what"].as_str().unwrap(), warning["right"].as_str().unwrap());
-            warning["key"] == "port.v0" && what.contains("BIG TCP") && right.contains("gso_max_size 65536")
+            let helps = right.contains("ip link set dev OTHER_END gso_max_size 65536");
+            warning["key"] == "port.v0" && what.contains("device \"v0\"") && what.contains("BIG TCP") && helps
         };
         warnings.as_array().unwrap().iter().any(named)
     });
