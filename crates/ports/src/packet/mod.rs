@@ -22,6 +22,7 @@ use crate::device_watch::DeviceWatch;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::port_io::PortIo;
 use crate::socket_output::{NoBell, SocketOutput};
+use crate::tap_file::Header;
 use input::PacketInput;
 use ringway_netdevice::requests;
 
@@ -51,7 +52,7 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     ready.add(socket.clone())?;
     watch.join(&ready)?;
     // Kernels before 6.2 refuse USO.
-    let output = SocketOutput::new(socket, Accepts::EVERYTHING.without(Accepts::USO));
+    let output = SocketOutput::new(socket, Accepts::UNTUNNELLED.without(Accepts::USO), Header::Plain);
     let input = PacketInput::new(packets, watch);
     let signal = Signal::Watched(ready);
     Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
