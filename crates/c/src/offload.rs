@@ -62,6 +62,7 @@ impl Offload {
             gso_size: self.gso_size,
             csum_start: self.csum_start,
             csum_offset: self.csum_offset,
+            tunnel: None,
         };
         // What the switch would find wrong.
         let seen = ringway_client::Offload::decode(&ringway_client::Offload::encode(Some(&request)));

@@ -12,6 +12,7 @@ use ringway_switch::{
 };
 
 use crate::device_closing::ClosedApart;
+use crate::tap_file::Header;
 
 /// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
@@ -19,6 +20,7 @@ const MAX_PIECES: usize = 2 + u8::MAX as usize;
 pub(crate) struct SocketOutput {
     device: Arc<ClosedApart<OwnedFd>>,
     accepts: Accepts,
+    header: Header,
 }
 
 /// Why a frame was not written.
@@ -37,8 +39,8 @@ fn touch(piece: &View<'_>) {
 }
 
 impl SocketOutput {
-    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>, accepts: Accepts) -> Self {
-        Self { device, accepts }
+    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>, accepts: Accepts, header: Header) -> Self {
+        Self { device, accepts, header }
     }
 
     /// Writes one frame. The kernel takes it as a whole or not at all.
@@ -50,8 +52,9 @@ impl SocketOutput {
             return Err(Refused::Dropped(DropReason::ReceiverTooSmall));
         };
         let piece = |start: *const u8, bytes| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes };
-        let header = Offload::encode(frame.offload());
-        others[0].write(piece(header.as_ptr(), header.len()));
+        // Its first bytes are the plain header.
+        let header = Offload::encode_tunnelled(frame.offload());
+        others[0].write(piece(header.as_ptr(), self.header.bytes()));
         others[1].write(piece(frame.head().0.as_ptr(), frame.head_len()));
         for (other, rest) in others[2..].iter_mut().zip(frame.rest()) {
             other.write(piece(rest.as_ptr(), rest.len()));

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
 use ringway_switch::{
-    Accepts, Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, Offload, PortFault,
+    Accepts, Armed, BadOffload, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, Offload, PortFault,
     WaitingPlace, WakeOn,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device_closing::ClosedApart;
 
-/// Bytes offered to a read: a header, the longest frame and one byte more. The kernel truncates frames to the offered
+/// Bytes offered to a read behind the header: the longest frame and one byte more. The kernel truncates frames to the offered
 /// size, and the extra byte reveals frames that are too long.
-const READ_BYTES: usize = Offload::BYTES + MAX_FRAME + 1;
+const READ_BYTES: usize = MAX_FRAME + 1;
 /// Most memory into which frames are read for one batch: 256 frames of 1,514 bytes take 384 KiB, which fits most second-level caches. A
 /// batch ends early when it is full, for example after 7 segments of 64 KiB.
 const BATCH_BYTES: usize = 512 * 1024;
@@ -25,18 +25,51 @@ const HELD_BYTES: usize = 2 * 1024 * 1024;
 /// Memory of these and of a batch, with what lies unused at its end. Pages behind those of one batch are touched only while frames wait.
 const MEMORY_BYTES: usize = 2 * HELD_BYTES;
 const LINE: usize = 64;
-/// Offset of a header in its cache line. The frame after the header begins with a line.
-const HEADER_AT: usize = LINE - Offload::BYTES;
 /// Memory for a frame of any length: what it takes when it is read, and what it may take afterwards.
-const ROOM: usize = HEADER_AT + READ_BYTES + LINE + LINE;
+const ROOM: usize = LINE + READ_BYTES + LINE + LINE;
 const _: () = assert!(ROOM >= bytes_of(MAX_FRAME + 1));
 
-/// Sets of offloads, the preferred first. Kernels before 6.2 do not support USO.
-const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
-    (SEGMENTED | libc::TUN_F_USO4 | libc::TUN_F_USO6, Accepts::EVERYTHING),
-    (SEGMENTED, Accepts::EVERYTHING.without(Accepts::USO)),
-    (0, Accepts::NOTHING),
+/// What precedes each frame, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// `struct virtio_net_hdr`.
+    Plain = Offload::BYTES as isize,
+    /// `struct virtio_net_hdr_v1_hash_tunnel`.
+    Tunnelled = Offload::TUNNELLED_BYTES as isize,
+}
+
+impl Header {
+    pub(crate) const fn bytes(self) -> usize {
+        self as usize
+    }
+
+    /// Decodes the header at the beginning of what was read.
+    fn decode(self, read: View<'_>) -> Option<Result<Option<Offload>, BadOffload>> {
+        match self {
+            Header::Plain => {
+                let mut header = [0; Offload::BYTES];
+                read.read(&mut header).then(|| Offload::decode(&header))
+            }
+            Header::Tunnelled => {
+                let mut header = [0; Offload::TUNNELLED_BYTES];
+                read.read(&mut header).then(|| Offload::decode_tunnelled(&header))
+            }
+        }
+    }
+}
+
+/// Sets of offloads, the preferred first, and the headers that tell of them. Kernels before 6.17 do not support tunnels, nor do macvtaps; kernels
+/// before 6.2 do not support USO.
+const OFFLOADS: [(libc::c_uint, Accepts, Header); 4] = [
+    (SEGMENTED | USO | TUN_F_UDP_TUNNEL_GSO | TUN_F_UDP_TUNNEL_GSO_CSUM, Accepts::EVERYTHING, Header::Tunnelled),
+    (SEGMENTED | USO, Accepts::UNTUNNELLED, Header::Plain),
+    (SEGMENTED, Accepts::UNTUNNELLED.without(Accepts::USO), Header::Plain),
+    (0, Accepts::NOTHING, Header::Plain),
 ];
+const USO: libc::c_uint = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+/// `include/uapi/linux/if_tun.h` of Linux 6.17; `libc` lacks these.
+const TUN_F_UDP_TUNNEL_GSO: libc::c_uint = 0x80;
+const TUN_F_UDP_TUNNEL_GSO_CSUM: libc::c_uint = 0x100;
 const SEGMENTED: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_UFO;
 
@@ -44,6 +77,7 @@ const SEGMENTED: libc::c_uint =
 /// small frames take few cache lines and any MTU fits.
 pub(crate) struct TapInput {
     device: Arc<ClosedApart<OwnedFd>>,
+    header: Header,
     memory: Mapping,
     /// The frames in `memory`, in order. Those that wait for a limit stay there after a batch, and are the first of the next.
     frames: VecDeque<Held>,
@@ -80,9 +114,9 @@ enum Read {
 }
 
 impl TapInput {
-    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>) -> io::Result<Self> {
+    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>, header: Header) -> io::Result<Self> {
         let (memory, frames) = (Mapping::private(MEMORY_BYTES)?, VecDeque::with_capacity(ringway_switch::MAX_BATCH));
-        Ok(Self { device, memory, frames, used: 0, may_have_more: false })
+        Ok(Self { device, header, memory, frames, used: 0, may_have_more: false })
     }
 
     /// Offset at which the next frame is read: behind the last one, or at the front of the memory. `None`: there is no room.
@@ -136,13 +170,13 @@ impl Input for TapInput {
             Self::push(&self.memory, held, batch);
             self.used += 1;
         }
-        let mut read_bytes = 0;
+        let (header, mut read_bytes) = (self.header.bytes(), 0);
         while batch.room() > 0 {
             let Some(at) = self.free().filter(|_| read_bytes + ROOM <= BATCH_BYTES) else {
                 batch.note_more();
                 break;
             };
-            let Some(buffer) = self.memory.view(at + HEADER_AT, READ_BYTES) else { break };
+            let Some(buffer) = self.memory.view(at + LINE - header, header + READ_BYTES) else { break };
             let read = match self.read(buffer)? {
                 Read::Frame(read) => read,
                 Read::NoMemory => break,
@@ -151,12 +185,11 @@ impl Input for TapInput {
                     break;
                 }
             };
-            let mut header = [0; Offload::BYTES];
-            let (true, Some(len)) = (buffer.read(&mut header), read.checked_sub(Offload::BYTES)) else {
+            let (Some(decoded), Some(len)) = (self.header.decode(buffer), read.checked_sub(header)) else {
                 batch.refuse(DropReason::Runt);
                 continue;
             };
-            match Offload::decode(&header) {
+            match decoded {
                 _ if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
                 Ok(offload) => {
                     let held = Held { at, len, offload };
@@ -188,7 +221,7 @@ impl Input for TapInput {
         if !self.frames.is_empty() {
             return Ok(discarded);
         }
-        let Some(buffer) = self.memory.view(HEADER_AT, Offload::BYTES) else { return Ok(discarded) };
+        let Some(buffer) = self.memory.view(0, self.header.bytes()) else { return Ok(discarded) };
         let mut last = Read::NoMemory;
         while discarded.frames < most as u64 {
             last = self.read(buffer)?;
@@ -225,16 +258,16 @@ impl Input for TapInput {
 }
 
 /// Sets header size and offloads. A persistent device may have other settings, from an earlier user.
-pub(crate) fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Accepts> {
-    let bytes = Offload::BYTES as libc::c_int;
-    // SAFETY: TUNSETVNETHDRSZ reads one int, and `bytes` outlives the call.
-    if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) } == -1 {
-        return Err(io::Error::last_os_error());
-    }
-    for (flags, accepts) in OFFLOADS {
+pub(crate) fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<(Accepts, Header)> {
+    for (flags, accepts, header) in OFFLOADS {
+        let bytes = header.bytes() as libc::c_int;
+        // SAFETY: TUNSETVNETHDRSZ reads one int, and `bytes` outlives the call.
+        if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
         // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
         if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } == 0 {
-            return Ok(accepts);
+            return Ok((accepts, header));
         }
     }
     Err(io::Error::last_os_error())
@@ -249,7 +282,8 @@ mod tests {
     fn a_device_is_pending_until_a_read_finds_nothing() {
         let (device, stack) = frame_sockets();
         let mut input =
-            TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor")))).expect("memory");
+            TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor"))), Header::Plain)
+                .expect("memory");
         for (frames, most) in [(0, 4), (3, 4), (4, 4), (9, 4), (100, 1)] {
             for number in 0..frames {
                 // Every third one is no frame.
@@ -268,7 +302,7 @@ mod tests {
     #[test]
     fn frames_that_wait_are_the_first_of_the_next_batch_however_many_were_read_since() {
         let (device, stack) = frame_sockets();
-        let mut input = TapInput::new(Arc::new(ClosedApart::new(device))).expect("memory");
+        let mut input = TapInput::new(Arc::new(ClosedApart::new(device)), Header::Plain).expect("memory");
         let (mut sent, mut taken) = (0_u32, 0_u32);
         // More than the memory holds several times, with long frames among them.
         while taken < 2_000 {
@@ -305,7 +339,7 @@ mod tests {
     #[test]
     fn as_much_as_a_batch_has_may_wait_and_each_batch_reads_its_part_of_it() {
         let (device, stack) = frame_sockets();
-        let mut input = TapInput::new(Arc::new(ClosedApart::new(device))).expect("memory");
+        let mut input = TapInput::new(Arc::new(ClosedApart::new(device)), Header::Plain).expect("memory");
         assert_eq!(input.capabilities().waiting, WaitingPlace::Memory(HELD_BYTES));
         let (mut waiting, mut is_full) = (0, false);
         while !is_full {
@@ -325,7 +359,7 @@ mod tests {
     #[test]
     fn a_device_is_asked_whether_it_has_frames() {
         let (device, stack) = rustix::pipe::pipe().expect("a pipe");
-        let mut input = TapInput::new(Arc::new(ClosedApart::new(device))).expect("memory");
+        let mut input = TapInput::new(Arc::new(ClosedApart::new(device)), Header::Plain).expect("memory");
         assert!(!input.has_frames());
         rustix::io::write(&stack, &[0; 60]).expect("a frame");
         assert!(input.has_frames() && !input.pending());

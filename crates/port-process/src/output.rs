@@ -99,7 +99,7 @@ impl<B: Backing> ProcessOutput<B> {
 impl<B: Backing> Output for ProcessOutput<B> {
     fn capabilities(&self) -> OutputCapabilities {
         let offload = self.rings.iter().any(|ring| ring.ring.offload);
-        let accepts = if offload { Accepts::EVERYTHING } else { Accepts::NOTHING };
+        let accepts = if offload { Accepts::UNTUNNELLED } else { Accepts::NOTHING };
         let longest = self.rings.iter().map(|ring| longest(&ring.ring)).min().unwrap_or(0);
         OutputCapabilities { accepts, names_losses: true, longest }
     }

@@ -26,6 +26,7 @@ const SEGMENTED: Offload = Offload {
     gso_size: 1000,
     csum_start: 34,
     csum_offset: 16,
+    tunnel: None,
 };
 
 /// Returns a TCP frame over IPv4 with `payload` bytes.

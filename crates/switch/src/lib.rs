@@ -56,7 +56,8 @@ pub use forward::{
     Unprogrammed, VISIT_WORK, Verdict, View, ViewPort,
 };
 pub use frame::{
-    Accepts, Account, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner, WaitingPlace,
+    Accepts, Account, BadOffload, DropReason, Gso, Headers, MAX_FRAME, MAX_PORTS, Mac, Offload, Owner, Tunnel,
+    WaitingPlace,
 };
 pub use pass::{DetourDelivery, Passed, Workspace, empty, handle_event, pass};
 pub use policy::Policy;

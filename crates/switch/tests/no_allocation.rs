@@ -57,6 +57,7 @@ const SEGMENTED: Offload = Offload {
     gso_size: 700,
     csum_start: 34,
     csum_offset: 16,
+    tunnel: None,
 };
 /// Its EtherType, its IPv4 header, and the needed part of its TCP header.
 const HEADERS: [u8; 35] =

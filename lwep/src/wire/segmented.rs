@@ -102,6 +102,7 @@ impl Train {
             gso_size: if self.count > 1 { self.part as u16 } else { 0 },
             csum_start: (ETHERNET_BYTES + IP) as u16,
             csum_offset: CHECKSUM_AT as u16,
+            tunnel: None,
         }
     }
 

@@ -25,6 +25,7 @@ const OFFLOAD: Offload = Offload {
     gso_size: 1440,
     csum_start: 34,
     csum_offset: 16,
+    tunnel: None,
 };
 
 /// Frames of TCP of [`LONG`] bytes, each of them written, from one link to another, in million frames per second.

@@ -48,7 +48,12 @@ impl Kind {
 impl Settings {
     /// Returns true if the port has a network device, so that the kernel may take long to open it.
     pub fn is_device(&self) -> bool {
-        matches!(self.own().end(), End::Device { .. })
+        self.device().is_some()
+    }
+
+    /// Returns the name of the port's network device, or its path, if it has one.
+    pub fn device(&self) -> Option<&str> {
+        if let End::Device { device, .. } = self.own().end() { Some(device) } else { None }
     }
 
     /// Returns the path of the port's socket, if it has one.

@@ -222,10 +222,10 @@ impl Daemon {
         let now = ringway_runtime::seconds(Instant::now());
         self.switches.values_mut().for_each(|switch| switch.sweep(now));
         let live = self.switches.iter().flat_map(|(switch, live)| live.ports().iter().map(move |port| (switch, port)));
-        let devices = live.filter(|(_, (_, port))| port.settings.settings.is_device());
-        let dropped = devices.filter_map(|(switch, (name, port))| {
+        let dropped = live.filter_map(|(switch, (name, port))| {
+            let device = port.settings.settings.device()?.to_owned();
             let (_, count) = port.counters().drops().find(|(reason, _)| *reason == DropReason::Oversize)?;
-            Some(((switch.clone(), name.clone()), count))
+            Some(((switch.clone(), name.clone()), device, count))
         });
         self.large_frames.note(dropped, Instant::now());
     }

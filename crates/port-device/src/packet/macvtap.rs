@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_netdevice::requests;
+use ringway_port::port_io::PortIo;
 use ringway_runtime::{Signal, Watch};
 use ringway_switch::{Armed, Batch, Discarded, Input, InputCapabilities, PortFault, WakeOn};
 use rustix::fs::{Mode, OFlags};
@@ -16,7 +17,6 @@ use crate::device_closing::ClosedApart;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::socket_output::{NoBell, SocketOutput};
 use crate::tap_file::{TapInput, set_offloads};
-use ringway_port::port_io::PortIo;
 
 pub(super) fn open(path: &str) -> io::Result<PortIo> {
     // Opening anything else may have effects of its own: a tape is rewound, a watchdog begins to run.
@@ -39,7 +39,7 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
     let mut request = requests::request(&name)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     requests::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| failed("set it up", &error))?;
-    let accepts = set_offloads(file.as_fd()).map_err(|error| failed("set its offloads", &error))?;
+    let (accepts, header) = set_offloads(file.as_fd()).map_err(|error| failed("set its offloads", &error))?;
     match requests::lengthen_queue(&name, watch.requests()) {
         // Setting it takes CAP_NET_ADMIN.
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
@@ -52,8 +52,8 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
     let ready = Watch::new();
     ready.add(file.clone())?;
     watch.join(&ready)?;
-    let input = MacvtapInput { frames: TapInput::new(Arc::clone(&file))?, watch };
-    let output = SocketOutput::new(file, accepts);
+    let input = MacvtapInput { frames: TapInput::new(Arc::clone(&file), header)?, watch };
+    let output = SocketOutput::new(file, accepts, header);
     Ok(PortIo {
         input: Box::new(input),
         output: Box::new(output),
@@ -139,6 +139,7 @@ mod tests {
     use ringway_switch::Offload;
 
     use super::*;
+    use crate::tap_file::Header;
     use ringway_port::testing::{frame_sockets, is_readable, visit_until_asleep, with_pair};
 
     #[test]
@@ -146,7 +147,8 @@ mod tests {
         with_pair(|| {
             let (device, stack) = frame_sockets();
             let frames =
-                TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor")))).expect("memory");
+                TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor"))), Header::Plain)
+                    .expect("memory");
             let mut input = MacvtapInput { frames, watch: DeviceWatch::new("x0", false).expect("a device") };
             for (frames, most) in [(0, 4), (3, 4), (9, 4)] {
                 (0..frames).for_each(|_| {

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use input::PacketInput;
 use ringway_netdevice::requests;
+use ringway_port::port_io::PortIo;
 use ringway_runtime::{Signal, Watch};
 use ringway_switch::Accepts;
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use crate::device_closing::ClosedApart;
 use crate::device_watch::DeviceWatch;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::socket_output::{NoBell, SocketOutput};
-use ringway_port::port_io::PortIo;
+use crate::tap_file::Header;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     ready.add(socket.clone())?;
     watch.join(&ready)?;
     // Kernels before 6.2 refuse USO.
-    let output = SocketOutput::new(socket, Accepts::EVERYTHING.without(Accepts::USO));
+    let output = SocketOutput::new(socket, Accepts::UNTUNNELLED.without(Accepts::USO), Header::Plain);
     let input = PacketInput::new(packets, watch);
     let signal = Signal::Watched(ready);
     Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use ringway_switch::Accepts;
 use rustix::fs::{Mode, OFlags};
 
-use crate::tap_file::set_offloads;
+use crate::tap_file::{Header, set_offloads};
 use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, set_address, set_mtu, socket};
 
 const CONTROL: &str = "/dev/net/tun";
@@ -22,9 +22,9 @@ pub struct Settings {
     pub mtu: Option<u16>,
 }
 
-/// Opens the device in non-blocking mode and configures it: a header of [`Offload::BYTES`] precedes every frame, and
-/// frames from the device may request offloads. Returns the offloads that the device accepts in the other direction.
-pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
+/// Opens the device in non-blocking mode and configures it: a header precedes every frame, and frames from the device
+/// may request offloads. Returns the offloads that the device accepts in the other direction, and the header.
+pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts, Header)> {
     let name = settings.device.as_str();
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let tap = rustix::fs::open(CONTROL, flags, Mode::empty()).map_err(|error| no_control(name, error.into()))?;
@@ -41,7 +41,7 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
         }
         other => other.map_err(|error| no_device(name, &error))?,
     }
-    let accepts = set_offloads(tap.as_fd()).map_err(|error| failed(name, "set its offloads", &error))?;
+    let (accepts, header) = set_offloads(tap.as_fd()).map_err(|error| failed(name, "set its offloads", &error))?;
     ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| failed(name, "look at it", &error))?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
     let persistent = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_PERSIST != 0;
@@ -57,7 +57,7 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
         set_mtu(name, socket.as_fd(), mtu).map_err(|error| failed(name, &format!("set its MTU to {mtu}"), &error))?;
     }
     bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
-    Ok((tap, accepts))
+    Ok((tap, accepts, header))
 }
 
 fn no_control(name: &str, error: io::Error) -> io::Error {

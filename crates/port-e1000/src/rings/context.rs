@@ -297,6 +297,7 @@ impl Context {
             gso_size: if cut { self.segment() as u16 } else { 0 },
             csum_start: transport as u16,
             csum_offset: csum_offset as u16,
+            tunnel: None,
         })
     }
 }

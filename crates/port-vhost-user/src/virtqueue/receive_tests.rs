@@ -220,6 +220,7 @@ fn offloads_are_said_in_the_header<D: Driver>() {
         gso_size: 1440,
         csum_start: 54,
         csum_offset: 16,
+        tunnel: None,
     };
     for lens in [&[4000][..], &[12, 4000], &[1, 4000]] {
         let guest = Guest::new();

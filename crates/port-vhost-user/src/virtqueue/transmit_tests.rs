@@ -232,6 +232,7 @@ fn offloads_arrive_as_asked_for_and_nonsense_is_counted<D: Driver>() {
         gso_size: 1460,
         csum_start: 34,
         csum_offset: 16,
+        tunnel: None,
     };
     let with = |place: usize, byte: u8| {
         let mut header = tso;

@@ -66,6 +66,7 @@ fn a_frame_of_more_segments_than_may_pass_at_once_passes_and_is_paid_for() {
         gso_size: SEGMENT,
         csum_start: 34,
         csum_offset: 16,
+        tunnel: None,
     };
     let mut frame = frame(address(2), 1, 54 + 5 * usize::from(SEGMENT));
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);

@@ -5,7 +5,8 @@ use ringway_memory::{HEAD_BYTES, Head, View, read_heads};
 use super::entry::{EMPTY, Entry, Extras};
 use super::frame::Frame;
 use super::storage::{Batch, MIN_FRAME};
-use crate::frame::{Accepts, DropReason, Gso, Offload, headers};
+use crate::frame::tunnel::{self, MOST_HEADERS};
+use crate::frame::{Accepts, DropReason, Gso, Offload, Tunnel, headers};
 
 /// Most pieces of a frame behind its first 128 bytes. Software offload may add a few more.
 const MAX_RESTS: usize = 250;
@@ -195,10 +196,17 @@ impl<'m> Batch<'m> {
     /// Sets the offload of frame `index`, the last one, or removes the frame if it contradicts the offload. Does
     /// nothing if the frame was refused before.
     fn attach(&mut self, index: usize, offload: Offload) {
-        let Some(entry) = self.parts.entries[..self.parts.count].get_mut(index) else { return };
-        let len = entry.len as usize;
-        let head = &self.parts.heads[index].0;
-        match headers::admit(head.get(..entry.extras.head_len(entry.len)).unwrap_or(head), len, offload) {
+        if index >= self.parts.count {
+            return;
+        }
+        let frame = self.frame(index);
+        let len = frame.len();
+        let admitted = match offload.tunnel {
+            None => headers::admit(frame.first_bytes(), len, offload),
+            Some(tunnel) => admit_tunnelled(&frame, offload, tunnel),
+        };
+        let entry = &mut self.parts.entries[index];
+        match admitted {
             Ok((offload, segments)) => {
                 let extras = entry.extras;
                 entry.extras = Extras::new(extras.head_len(entry.len), extras.rests(), Some(self.parts.offloads.len()));
@@ -249,4 +257,11 @@ impl<'m> Batch<'m> {
         *count = count.saturating_add(frames);
         self.parts.refused.places += 1;
     }
+}
+
+#[cold]
+fn admit_tunnelled(frame: &Frame<'_, '_>, offload: Offload, tunnel: Tunnel) -> Result<(Offload, usize), DropReason> {
+    let mut head = [0; MOST_HEADERS];
+    let there = frame.read(&mut head);
+    tunnel::admit(&head[..there], frame.len(), offload, tunnel)
 }

@@ -151,6 +151,23 @@ impl<'b, 'm> Frame<'b, 'm> {
         &self.batch.rests[first..first + self.entry.extras.rests()]
     }
 
+    /// Copies the frame's first bytes. Returns how many there are.
+    pub(crate) fn read(&self, bytes: &mut [u8]) -> usize {
+        let first = self.first_bytes();
+        let mut at = first.len().min(bytes.len());
+        bytes[..at].copy_from_slice(&first[..at]);
+        for view in self.rest() {
+            let Some(part) = bytes.get_mut(at..).map(|left| left.len().min(view.len())).filter(|&part| part > 0) else {
+                break;
+            };
+            if !view.read(&mut bytes[at..at + part]) {
+                break;
+            }
+            at += part;
+        }
+        at
+    }
+
     /// The ones' complement sum of the bytes from `start` on.
     pub(crate) fn sum_from(&self, start: usize) -> Sum {
         let mut sum = Sum::default();

@@ -3,7 +3,7 @@
 //! - `outgoing`: a batch to be delivered. `deliver`: a list of frames for each destination. `flood`: which ports may
 //!   get flooded frames.
 //! - `transmit`: frames to one port. `chain`: the wrappers around its output, from the outside in `limit`, `shares`, `tag`, `coalesce`,
-//!   `offload` (with `segment`), `capture`; `receiver`: what they share.
+//!   `offload` (with `segment`, `tunnel`), `capture`; `receiver`: what they share.
 //! - `backlog`, `detour`: frames for a port in quarantine.
 //! - `progress`, `blame`: the frames that are in no counter yet if there is a panic.
 
@@ -24,6 +24,7 @@ mod segment;
 mod shares;
 mod tag;
 mod transmit;
+mod tunnel;
 
 #[cfg(test)]
 mod watch_tests;

@@ -128,7 +128,10 @@ impl<'m> Queue<'_, 'm, '_> {
                 }
             }
         }
-        let ended = self.cut.as_mut().and_then(|cut| cut.segment(chunk, tail, self.accepts));
+        let ended = self.cut.as_mut().and_then(|cut| match cut.tunnel {
+            None => cut.segment(chunk, tail, self.accepts),
+            Some((outer, tunnel)) => cut.segment_in_tunnel(&outer, tunnel, chunk, tail, self.accepts),
+        });
         self.lost += u64::from(ended.is_none());
         if ended != Some(false) {
             self.cut = None;

@@ -6,16 +6,18 @@ use ringway_memory::{HEAD_BYTES, View};
 
 use crate::batch::{Batch, Cursor, Frame};
 use crate::frame::headers::{self, FRAGMENT_BYTES, IPV4_BYTES, IPV6_BYTES, SegmentableHeaders};
-use crate::frame::{Accepts, Gso, Offload, Sum};
+use crate::frame::tunnel::{self, MOST_HEADERS};
+use crate::frame::{Accepts, Gso, Headers, Offload, Sum, Tunnel};
 
 const FIN: u8 = 1;
 const PSH: u8 = 8;
 const CWR: u8 = 0x80;
 const MORE_FRAGMENTS: usize = 0x2000;
 const FRAGMENT: u8 = 44;
-/// Most bytes that do not fit into the head of the first IPv6 fragment, because its headers are longer than the
-/// frame's.
-pub(super) const TAIL_BYTES: usize = FRAGMENT_BYTES;
+/// Most bytes of headers that do not fit into a head: those of a frame in a tunnel. Of the first IPv6 fragment, whose headers are longer than the
+/// frame's, there are fewer.
+pub(super) const TAIL_BYTES: usize = MOST_HEADERS - HEAD_BYTES;
+const _: () = assert!(TAIL_BYTES >= FRAGMENT_BYTES);
 
 /// Private memory for a few bytes of a frame.
 pub(super) type Tail = [u8; TAIL_BYTES];
@@ -38,16 +40,18 @@ impl FragmentNumbers {
 /// A frame that is being segmented or fragmented.
 #[derive(Debug)]
 pub(super) struct Cut<'b, 'm> {
-    frame: Frame<'b, 'm>,
-    offload: Offload,
-    headers: SegmentableHeaders,
+    pub(super) frame: Frame<'b, 'm>,
+    pub(super) offload: Offload,
+    pub(super) headers: SegmentableHeaders,
+    /// The headers of the tunnel around each segment.
+    pub(super) tunnel: Option<(Headers, Tunnel)>,
     /// Offset in the frame of the first segment's payload.
-    first: usize,
+    pub(super) first: usize,
     /// Offset in the frame of the next segment's payload.
-    at: usize,
-    size: usize,
-    number: u16,
-    rest: Cursor,
+    pub(super) at: usize,
+    pub(super) size: usize,
+    pub(super) number: u16,
+    pub(super) rest: Cursor,
     /// For fragmentation: the checksum of the datagram.
     checksum: [u8; 2],
     /// For fragmentation: the identification of the datagram.
@@ -58,7 +62,15 @@ impl<'b, 'm> Cut<'b, 'm> {
     /// Begins with a frame that was admitted with this offload. Returns `None` if the frame cannot be segmented;
     /// admission rejects such frames before.
     pub(super) fn new(frame: Frame<'b, 'm>, offload: Offload, numbers: &mut FragmentNumbers) -> Option<Self> {
-        let headers = SegmentableHeaders::find(frame.first_bytes())?;
+        let (tunnel, headers) = match offload.tunnel {
+            None => (None, SegmentableHeaders::find(frame.first_bytes())?),
+            Some(tunnel) => {
+                let mut head = [0; MOST_HEADERS];
+                let there = frame.read(&mut head);
+                let (outer, inner) = tunnel::find(&head[..there], &offload, tunnel)?;
+                (Some((outer, tunnel)), inner)
+            }
+        };
         let (first, size) = headers::cut(&headers, &offload);
         if size == 0 || first > frame.len() {
             return None;
@@ -67,11 +79,12 @@ impl<'b, 'm> Cut<'b, 'm> {
         if offload.gso == Gso::Udp4Frag {
             (checksum, fragment) = (frame.sum_from(headers.transport).checksum(), numbers.next());
         }
-        let rest = Cursor::default();
-        Some(Self { frame, offload, headers, first, at: first, size, number: 0, rest, checksum, fragment })
+        let mut rest = Cursor::default();
+        rest.take(frame.rest(), first.saturating_sub(frame.head_len()), drop);
+        Some(Self { frame, offload, headers, tunnel, first, at: first, size, number: 0, rest, checksum, fragment })
     }
 
-    /// Adds the next segment to `chunk`, without a checksum if the receiver accepts that. Returns true after the last
+    /// Adds the next segment of a frame that is in no tunnel to `chunk`, without a checksum if the receiver accepts that. Returns true after the last
     /// segment. Returns `None`, and adds nothing, if the headers do not fit into a head; admission rejects such frames
     /// before.
     ///
@@ -109,36 +122,26 @@ impl<'b, 'm> Cut<'b, 'm> {
             self.patch_transport(head, bytes, last)?;
             let partial = accepts.contains(Accepts::CSUM);
             let len = self.headers.end.checked_sub(self.headers.transport)? + bytes;
-            self.patch_sum(head.get_mut(..head_len)?, rests.get(mark..)?, len, partial)?;
-            offload =
-                partial.then_some(Offload { gso: Gso::None, ecn: false, hdr_len: 0, gso_size: 0, ..self.offload });
+            let payload = |sum: &mut Sum| rests[mark..].iter().for_each(|&view| sum.add_view(view));
+            self.patch_sum(head.get_mut(..head_len)?, payload, len, partial)?;
+            offload = partial.then(|| self.left_offload());
         }
-        self.patch_ip(head, (base + bytes).checked_sub(self.headers.ip)?)?;
+        let SegmentableHeaders { ip, v6, transport, .. } = self.headers;
+        let number = if is_fragment { 0 } else { self.number };
+        patch_ip(head, (ip, v6, transport), (base + bytes).checked_sub(ip)?, number)?;
         chunk.seal(head_len, offload);
         self.at += bytes;
         self.number = self.number.wrapping_add(1);
         Some(last)
     }
 
-    /// Updates the IP header of a segment. `len` counts from the beginning of that header.
-    fn patch_ip(&self, head: &mut [u8], len: usize) -> Option<()> {
-        let ip = self.headers.ip;
-        if self.headers.v6 {
-            return put(head, ip + 4, len.checked_sub(IPV6_BYTES)?);
-        }
-        put(head, ip + 2, len)?;
-        if self.offload.gso != Gso::Udp4Frag {
-            let number: [u8; 2] = read(head, ip + 4)?;
-            put(head, ip + 4, u16::from_be_bytes(number).wrapping_add(self.number).into())?;
-        }
-        put(head, ip + 10, 0)?;
-        let mut sum = Sum::default();
-        sum.add(head.get(ip..self.headers.transport)?);
-        write(head, ip + 10, &sum.checksum())
+    /// What is left to do for a segment that a receiver takes without its checksum.
+    pub(super) fn left_offload(&self) -> Offload {
+        Offload { gso: Gso::None, ecn: false, hdr_len: 0, gso_size: 0, tunnel: None, ..self.offload }
     }
 
     /// Updates the TCP or UDP header of a segment with `bytes` bytes of payload.
-    fn patch_transport(&self, head: &mut [u8], bytes: usize, last: bool) -> Option<()> {
+    pub(super) fn patch_transport(&self, head: &mut [u8], bytes: usize, last: bool) -> Option<()> {
         let SegmentableHeaders { transport, end, .. } = self.headers;
         if self.offload.gso == Gso::UdpL4 {
             return put(head, transport + 4, end.checked_sub(transport)? + bytes);
@@ -156,10 +159,16 @@ impl<'b, 'm> Cut<'b, 'm> {
         Some(())
     }
 
-    /// Updates the checksum of a segment whose transport header and payload have `len` bytes. The frame's checksum
+    /// Updates the checksum of a segment whose transport header and payload have `len` bytes. `payload` adds the payload behind `head`. The frame's checksum
     /// field holds the sum of its pseudo header (virtio 1.3, 5.1.6.2). The segment's pseudo header differs in its
     /// length only.
-    fn patch_sum(&self, head: &mut [u8], rests: &[View<'_>], len: usize, partial: bool) -> Option<()> {
+    pub(super) fn patch_sum(
+        &self,
+        head: &mut [u8],
+        payload: impl FnOnce(&mut Sum),
+        len: usize,
+        partial: bool,
+    ) -> Option<()> {
         let transport = self.headers.transport;
         let field = transport + usize::from(self.offload.csum_offset);
         let mut sum = Sum::default();
@@ -169,7 +178,7 @@ impl<'b, 'm> Cut<'b, 'm> {
         if !partial {
             let mut sum = Sum::default();
             sum.add(head.get(transport..)?);
-            rests.iter().for_each(|&view| sum.add_view(view));
+            payload(&mut sum);
             write(head, field, &sum.checksum())?;
         }
         Some(())
@@ -198,19 +207,33 @@ impl<'b, 'm> Cut<'b, 'm> {
     }
 }
 
+/// Updates an IP header of a segment: where it begins, whether it is of IPv6, and where it ends. `len` counts from its beginning.
+pub(super) fn patch_ip(head: &mut [u8], (ip, v6, end): (usize, bool, usize), len: usize, segment: u16) -> Option<()> {
+    if v6 {
+        return put(head, ip + 4, len.checked_sub(IPV6_BYTES)?);
+    }
+    put(head, ip + 2, len)?;
+    let number: [u8; 2] = read(head, ip + 4)?;
+    put(head, ip + 4, u16::from_be_bytes(number).wrapping_add(segment).into())?;
+    put(head, ip + 10, 0)?;
+    let mut sum = Sum::default();
+    sum.add(head.get(ip..end)?);
+    write(head, ip + 10, &sum.checksum())
+}
+
 /// Reads bytes of a head, if it has them.
-fn read<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {
+pub(super) fn read<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {
     head.get(at..)?.first_chunk().copied()
 }
 
 /// Writes bytes of a head, if it has them.
-fn write(head: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+pub(super) fn write(head: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
     head.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
     Some(())
 }
 
 /// Writes a 16-bit number in network byte order.
-fn put(head: &mut [u8], at: usize, number: usize) -> Option<()> {
+pub(super) fn put(head: &mut [u8], at: usize, number: usize) -> Option<()> {
     write(head, at, &(number as u16).to_be_bytes())
 }
 

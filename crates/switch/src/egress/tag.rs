@@ -4,7 +4,7 @@ use ringway_memory::{HEAD_BYTES, View};
 
 use crate::batch::{Batch, BatchStorage, Frame, Frames};
 use crate::forward::may_receive;
-use crate::frame::{Class, DropReason, Gso, Offload};
+use crate::frame::{Class, DropReason, Gso, Offload, Tunnel};
 use crate::policy::Membership;
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 use crate::topology::Member;
@@ -125,6 +125,11 @@ impl Output for Tagged<'_> {
 fn shifted(offload: Option<&Offload>, shift: impl Fn(u16) -> u16) -> Option<Offload> {
     offload.map(|offload| Offload {
         csum_start: shift(offload.csum_start),
+        tunnel: offload.tunnel.map(|tunnel| Tunnel {
+            udp: shift(tunnel.udp),
+            inner_ip: shift(tunnel.inner_ip),
+            ..tunnel
+        }),
         hdr_len: if offload.gso == Gso::None { offload.hdr_len } else { shift(offload.hdr_len) },
         ..*offload
     })

@@ -23,8 +23,14 @@ impl Accepts {
     pub const UFO: Accepts = Accepts(16);
     /// Unsegmented UDP.
     pub const USO: Accepts = Accepts(32);
+    /// Unsegmented TCP and UDP in UDP tunnels.
+    pub const TUNNEL: Accepts = Accepts(64);
+    /// The same in tunnels whose UDP headers have checksums.
+    pub const TUNNEL_CSUM: Accepts = Accepts(128);
     /// All offloads.
-    pub const EVERYTHING: Accepts = Accepts(63);
+    pub const EVERYTHING: Accepts = Accepts(255);
+    /// All offloads that [`Offload::encode`] can tell a receiver of.
+    pub const UNTUNNELLED: Accepts = Accepts::EVERYTHING.without(Accepts(64 | 128));
 
     /// The set without the members of `other`.
     #[must_use]
@@ -55,7 +61,13 @@ impl Accepts {
     pub fn needed_by(offload: &Offload) -> Accepts {
         let csum = if offload.needs_csum { Accepts::CSUM } else { Accepts::NOTHING };
         let ecn = if offload.ecn { Accepts::ECN } else { Accepts::NOTHING };
+        let tunnel = match offload.tunnel {
+            None => Accepts::NOTHING,
+            Some(tunnel) if tunnel.csum => Accepts::TUNNEL | Accepts::TUNNEL_CSUM,
+            Some(_) => Accepts::TUNNEL,
+        };
         csum | ecn
+            | tunnel
             | match offload.gso {
                 Gso::None => Accepts::NOTHING,
                 Gso::Tcp4 => Accepts::TSO4,

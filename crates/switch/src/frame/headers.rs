@@ -12,7 +12,7 @@ pub(crate) const MAX_SEGMENTS: usize = 1024;
 
 const ETHERNET: usize = 14;
 /// Bytes of a VLAN tag, which may be added to a frame before segmentation.
-const TAG_BYTES: usize = 4;
+pub(super) const TAG_BYTES: usize = 4;
 pub(crate) const IPV4_BYTES: usize = 20;
 pub(crate) const IPV6_BYTES: usize = 40;
 const IPV4: u16 = 0x0800;
@@ -22,9 +22,9 @@ const RARP: u16 = 0x8035;
 /// Types below this are lengths (IEEE 802.3, 3.2.6).
 const FIRST_TYPE: u16 = 0x0600;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
+pub(super) const UDP: u8 = 17;
 const GRE: u8 = 47;
-const UDP_BYTES: usize = 8;
+pub(super) const UDP_BYTES: usize = 8;
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 /// UDP ports of VXLAN: RFC 7348, 8, and the kernel's default.
@@ -40,6 +40,8 @@ const NO_TUNNELS: [u8; 7] = [TCP, 44, 51, 58, 135, 139, 140];
 const MOST_BEFORE_CHECKSUM: usize = 512;
 /// Offset of the first transport header that there can be: behind an Ethernet and an IPv4 header.
 const FIRST_TRANSPORT: usize = 34;
+/// The largest number that the length field of an IP header can hold.
+pub(super) const MOST_IP_BYTES: usize = 0xffff;
 /// Bytes of the fragment header of an IPv6 fragment (RFC 8200, 4.5).
 pub(crate) const FRAGMENT_BYTES: usize = 8;
 /// Hop-by-hop options, routing and destination options (RFC 8200, 4.1).
@@ -129,6 +131,11 @@ impl Headers {
         Some(Headers { ip, v6, transport, protocol: byte(head, next_header)?, fragment, next_header })
     }
 
+    /// Reads the headers of the packet at `ip`, of the version that it says.
+    pub(super) fn read_packet(head: &[u8], ip: usize) -> Option<Headers> {
+        Headers::read_ip(head, ip, if byte(head, ip)? >> 4 == 6 { IPV6 } else { IPV4 })
+    }
+
     /// Reads the headers of the frame or packet that is in this one's tunnel: VXLAN, Geneve, GRE, or IP in IP. Returns `None` if there is
     /// no such tunnel, or if `head` ends within the headers.
     #[must_use]
@@ -175,7 +182,7 @@ impl Headers {
 
     /// Returns true if the offload's checksum starts at the transport header and goes into that header's checksum
     /// field.
-    fn matches_checksum(&self, head: &[u8], offload: &Offload) -> bool {
+    pub(super) fn matches_checksum(&self, head: &[u8], offload: &Offload) -> bool {
         usize::from(offload.csum_start) == self.transport
             && self.checksum_offset(head) == Some(offload.csum_offset.into())
     }
@@ -195,7 +202,7 @@ impl Headers {
     }
 
     /// Returns true if the kind of segmentation matches the frame's protocol.
-    fn supports(&self, gso: Gso) -> bool {
+    pub(super) fn supports(&self, gso: Gso) -> bool {
         matches!(
             (gso, self.protocol, self.v6),
             (Gso::Tcp4, TCP, false) | (Gso::Tcp6, TCP, true) | (Gso::Udp4Frag | Gso::UdpL4, UDP, _)
@@ -219,7 +226,11 @@ impl SegmentableHeaders {
     /// Finds TCP or UDP over IP in the first bytes of a frame. Returns `None` for other protocols, for IP fragments,
     /// and if the headers do not end within `head`.
     pub(crate) fn find(head: &[u8]) -> Option<SegmentableHeaders> {
-        let headers = Headers::read(head)?;
+        SegmentableHeaders::of(head, Headers::read(head)?)
+    }
+
+    /// The same of a packet whose headers were read.
+    pub(super) fn of(head: &[u8], headers: Headers) -> Option<SegmentableHeaders> {
         let Headers { ip, v6, transport, protocol, next_header, .. } = headers;
         Some(SegmentableHeaders { ip, v6, transport, protocol, next_header, end: headers.end(head)? })
     }
@@ -243,10 +254,17 @@ pub(crate) fn cut(headers: &SegmentableHeaders, offload: &Offload) -> (usize, us
 /// begins with `head` and was admitted with this offload.
 #[cold]
 pub(crate) fn on_a_wire(head: &[u8; HEAD_BYTES], len: usize, offload: &Offload) -> (u64, u64) {
-    let Some(headers) = SegmentableHeaders::find(head).filter(|_| offload.gso != Gso::None) else { return (1, 0) };
-    let (first, size) = cut(&headers, offload);
+    let (first, size, inserted) = match (offload.gso, offload.tunnel) {
+        (Gso::None, _) => return (1, 0),
+        (_, Some(_)) => (offload.hdr_len.into(), offload.gso_size.into(), 0),
+        _ => {
+            let Some(headers) = SegmentableHeaders::find(head) else { return (1, 0) };
+            let (first, size) = cut(&headers, offload);
+            (first, size, headers.inserted(offload.gso))
+        }
+    };
     let frames = len.saturating_sub(first).div_ceil(size.max(1)).max(1);
-    (frames as u64, ((frames - 1) * first + frames * headers.inserted(offload.gso)) as u64)
+    (frames as u64, ((frames - 1) * first + frames * inserted) as u64)
 }
 
 /// Returns the headers, if the checksum goes into the checksum field of the outermost transport header.
@@ -284,7 +302,7 @@ fn segments(head: &[u8], len: usize, offload: &mut Offload) -> Option<usize> {
         return None;
     }
     let Some(headers) = outermost(head, offload) else {
-        // A tunnel, which is not cut.
+        // A tunnel around one segment.
         let is_behind = end_of_judged(head).is_some_and(|end| end <= field) && field + 2 <= MOST_BEFORE_CHECKSUM;
         // Kernels refuse frames whose checksum begins in front of where a transport header can begin.
         let is_behind = is_behind && usize::from(offload.csum_start) >= FIRST_TRANSPORT;
@@ -308,7 +326,12 @@ fn segments(head: &[u8], len: usize, offload: &mut Offload) -> Option<usize> {
         _ => len.min(first + size),
     };
     let ip_bytes = longest.checked_sub(found.ip + if found.v6 { IPV6_BYTES } else { 0 })?;
-    let whole = len.checked_sub(first)?.checked_div(size)?;
     offload.hdr_len = found.end as u16;
-    (whole < MAX_SEGMENTS && ip_bytes <= 0xffff).then_some(whole + 1)
+    count(len.checked_sub(first)?, size).filter(|_| ip_bytes <= MOST_IP_BYTES)
+}
+
+/// The number of segments of a payload of `bytes` bytes, rounded up, or `None` if there are too many.
+pub(super) fn count(bytes: usize, size: usize) -> Option<usize> {
+    let whole = bytes.checked_div(size)?;
+    (whole < MAX_SEGMENTS).then_some(whole + 1)
 }

@@ -8,6 +8,7 @@ pub(crate) mod headers;
 mod mac;
 mod owner;
 mod sum;
+pub(crate) mod tunnel;
 
 pub use accepts::Accepts;
 pub(crate) use class::{Class, VLANS, is_tag};
@@ -18,5 +19,5 @@ pub use headers::{Headers, MAX_FRAME};
 pub use mac::Mac;
 pub(crate) use owner::Sender;
 pub use owner::{Account, MAX_PORTS, Owner};
-pub use ringway_abi::offload::{BadOffload, Gso, Offload};
+pub use ringway_abi::offload::{BadOffload, Gso, Offload, Tunnel};
 pub(crate) use sum::Sum;

@@ -10,7 +10,7 @@ use crate::{DropReason, Mac};
 
 const ALL: [Accepts; 6] = [Accepts::CSUM, Accepts::TSO4, Accepts::TSO6, Accepts::ECN, Accepts::UFO, Accepts::USO];
 
-fn lan(ports: u16) -> Lan {
+pub(super) fn lan(ports: u16) -> Lan {
     Plan { bytes: 8 << 20, ..Plan::new(ports) }.map()
 }
 
@@ -24,7 +24,7 @@ fn gsos() -> impl Strategy<Value = (Gso, bool)> {
     ]
 }
 
-fn samples() -> impl Strategy<Value = Sample> {
+pub(super) fn samples() -> impl Strategy<Value = Sample> {
     let payload = prop_oneof![4 => 0..300usize, 4 => 1000..9000usize, 1 => 40_000..64_000usize];
     let shape = (0..3usize, 0..11usize, 0..11usize, 0..3usize);
     (gsos(), shape, payload, 64..3000u16, any::<(u8, bool, u16, u32)>()).prop_map(

@@ -2,9 +2,10 @@
 
 use ringway_memory::Mapping;
 
+use super::tunnel_tests::InTunnel;
 use super::{Accepts, Gso, Offload};
 use crate::testing::{Plan, frame, mac};
-use crate::{BatchStorage, DropReason};
+use crate::{BatchStorage, DropReason, Tunnel};
 
 const TCP4: Offload = Offload {
     needs_csum: true,
@@ -14,6 +15,7 @@ const TCP4: Offload = Offload {
     gso_size: 100,
     csum_start: 34,
     csum_offset: 16,
+    tunnel: None,
 };
 
 #[test]
@@ -152,4 +154,38 @@ fn a_checksum_behind_what_policy_reads_is_taken_and_one_within_it_is_not() {
         other[12..14].copy_from_slice(&kind);
         assert_eq!(pushed(&other, at(84, 16)), Err(DropReason::BadOffload), "{kind:?}");
     }
+}
+
+#[test]
+fn a_tunnel_that_is_not_where_the_offload_says_is_refused() {
+    let (bytes, offload) = InTunnel::default().build();
+    let tunnel = offload.tunnel.expect("a tunnel");
+    let with = |change: Tunnel| pushed(&bytes, Offload { tunnel: Some(change), ..offload });
+    assert_eq!(with(tunnel), Ok(offload));
+    let refused = Err(DropReason::BadOffload);
+    for (what, change) in [
+        ("it is over IPv4", Tunnel { v6: true, ..tunnel }),
+        ("its UDP header is elsewhere", Tunnel { udp: tunnel.udp + 4, ..tunnel }),
+        ("the packet within is elsewhere", Tunnel { inner_ip: tunnel.inner_ip + 1, ..tunnel }),
+        ("it would begin in front of the UDP payload", Tunnel { inner_ip: 14, ..tunnel }),
+        ("it is beyond the frame", Tunnel { inner_ip: u16::MAX, ..tunnel }),
+    ] {
+        assert_eq!(with(change), refused, "{what}");
+    }
+    assert_eq!(pushed(&bytes, Offload { gso: Gso::Tcp6, ..offload }), refused, "TCP over IPv4 within");
+    assert_eq!(pushed(&bytes, Offload { csum_start: offload.csum_start + 2, ..offload }), refused);
+    assert_eq!(
+        pushed(&bytes, Offload { csum_start: 34, csum_offset: 6, ..offload }),
+        refused,
+        "the tunnel's own checksum"
+    );
+    let fragment = |at: usize| {
+        let mut bytes = bytes.clone();
+        bytes[at + 6] |= 0x20;
+        pushed(&bytes, offload)
+    };
+    assert_eq!([fragment(14), fragment(tunnel.inner_ip.into())], [refused; 2]);
+    let mut tcp = bytes.clone();
+    tcp[23] = 6;
+    assert_eq!(pushed(&tcp, offload), refused, "not UDP");
 }

@@ -125,8 +125,16 @@ impl Hostile {
         };
         let (csum_start, csum_offset) = self.places.unwrap_or((self.transport() as u16, field));
         let gso_size = if self.gso == Gso::None { 0 } else { self.gso_size };
-        let offload =
-            Offload { needs_csum: true, gso: self.gso, ecn: false, hdr_len: 0, gso_size, csum_start, csum_offset };
+        let offload = Offload {
+            needs_csum: true,
+            gso: self.gso,
+            ecn: false,
+            hdr_len: 0,
+            gso_size,
+            csum_start,
+            csum_offset,
+            tunnel: None,
+        };
         (frame, offload)
     }
 }

@@ -146,7 +146,10 @@ impl Sample {
         };
         let csum_start = self.transport_at() as u16;
         let ecn = matches!(self.gso, Gso::Tcp4 | Gso::Tcp6) && self.flags & 0x80 != 0;
-        (frame, Offload { needs_csum: true, gso: self.gso, ecn, hdr_len, gso_size, csum_start, csum_offset })
+        (
+            frame,
+            Offload { needs_csum: true, gso: self.gso, ecn, hdr_len, gso_size, csum_start, csum_offset, tunnel: None },
+        )
     }
 
     /// Asserts that these frames are the complete segments of the sample: every length, number and checksum.

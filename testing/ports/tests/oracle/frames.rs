@@ -145,6 +145,7 @@ fn offload(dice: &mut Dice, bytes: &[u8], ip: usize) -> Offload {
         gso_size,
         csum_start: csum_start as u16,
         csum_offset: csum_offset as u16,
+        tunnel: None,
     }
 }
 

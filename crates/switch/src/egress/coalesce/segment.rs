@@ -236,6 +236,7 @@ impl Segment {
             gso_size: size,
             csum_start: self.transport.into(),
             csum_offset: CSUM as u16,
+            tunnel: None,
         })
     }
 }

@@ -27,7 +27,7 @@ pub struct Seen<'b> {
     /// Its VLAN; 0 in switches without VLANs.
     pub vlan: u16,
     /// What a receiver has to do: bit 0 checksum, bit 1 TCP over IPv4 to be segmented, bit 2 TCP over IPv6, bit 3 UDP to be segmented, bit
-    /// 4 UDP to be fragmented.
+    /// 4 UDP to be fragmented, bit 5 the segments are in the UDP tunnel that the frame begins with.
     pub offload: u8,
     /// Bytes of payload in each segment; 0 without segmentation.
     pub segment: u16,
@@ -45,7 +45,8 @@ impl<'b> Seen<'b> {
                 Gso::UdpL4 => 8,
                 Gso::Udp4Frag => 16,
             };
-            (offload, segment) = (kind | u8::from(wanted.needs_csum), wanted.gso_size);
+            (offload, segment) =
+                (kind | u8::from(wanted.needs_csum) | u8::from(wanted.tunnel.is_some()) << 5, wanted.gso_size);
         }
         Seen { head: &frame.head().0, len: frame.len(), vlan, offload, segment }
     }

@@ -84,7 +84,7 @@ impl Programmed {
 }
 
 /// Writes checksums that are still to be written where the program would read something else, in a tunnel perhaps: what is judged is what
-/// is delivered. The checksum field of the outermost transport header is known to be one. Counts as the program's time: frames that wait are
+/// is delivered. The checksum field of the outermost transport header is known to be one, and of a tunnel with segments in it the program is told. Counts as the program's time: frames that wait are
 /// read again with each look.
 #[inline]
 fn finish_changes(batch: &mut Batch<'_>) {
@@ -102,7 +102,7 @@ fn finish_changes(batch: &mut Batch<'_>) {
 
 fn changes(head: &[u8; HEAD_BYTES], offload: &Offload) -> bool {
     let field = usize::from(offload.csum_start) + usize::from(offload.csum_offset);
-    field < HEAD_BYTES && !is_outermost(head, offload)
+    field < HEAD_BYTES && offload.tunnel.is_none() && !is_outermost(head, offload)
 }
 
 impl Forward for Programmed {

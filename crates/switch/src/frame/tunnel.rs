@@ -1,0 +1,51 @@
+//! The headers of frames whose segments are in UDP tunnels, such as VXLAN and Geneve.
+
+use ringway_abi::offload::{Gso, Offload, Tunnel};
+use ringway_memory::HEAD_BYTES;
+
+use super::drop_reason::DropReason;
+use super::headers::{
+    Headers, IPV6_BYTES, MAX_FRAME, MOST_IP_BYTES, SegmentableHeaders, TAG_BYTES, UDP, UDP_BYTES, count,
+};
+
+/// Most bytes of all headers: those of Geneve over IPv6 with all its options, around TCP over IPv6 with all its options, take 448.
+pub(crate) const MOST_HEADERS: usize = 512;
+
+/// Finds the headers of the tunnel and of the packet in it in the first bytes of a frame. Returns `None` if they contradict the offload.
+///
+/// The tunnel's headers up to the UDP header are within the bytes that policy reads.
+pub(crate) fn find(head: &[u8], offload: &Offload, tunnel: Tunnel) -> Option<(Headers, SegmentableHeaders)> {
+    let outer = Headers::read(head.get(..HEAD_BYTES).unwrap_or(head))?;
+    let inner = Headers::read_packet(head, tunnel.inner_ip.into())?;
+    let is_tunnel = outer.protocol == UDP && !outer.fragment && outer.v6 == tunnel.v6;
+    let is_there = usize::from(tunnel.udp) == outer.transport && inner.ip >= outer.transport + UDP_BYTES;
+    let is_segmentable = inner.matches_checksum(head, offload) && inner.supports(offload.gso);
+    if !is_tunnel || !is_there || !is_segmentable || offload.gso == Gso::Udp4Frag {
+        return None;
+    }
+    SegmentableHeaders::of(head, inner).map(|inner| (outer, inner))
+}
+
+/// Checks the offload of a frame of `len` bytes whose segments are in a tunnel, as [`super::headers::admit`] does. `head` is its first
+/// [`MOST_HEADERS`] bytes.
+///
+/// # Errors
+/// [`DropReason::Oversize`] or [`DropReason::BadOffload`].
+pub(crate) fn admit(head: &[u8], len: usize, offload: Offload, tunnel: Tunnel) -> Result<(Offload, usize), DropReason> {
+    if len > MAX_FRAME {
+        return Err(DropReason::Oversize);
+    }
+    segments(head, len, offload, tunnel).ok_or(DropReason::BadOffload)
+}
+
+fn segments(head: &[u8], len: usize, offload: Offload, tunnel: Tunnel) -> Option<(Offload, usize)> {
+    let (outer, inner) = find(head, &offload, tunnel)?;
+    let payload = len.checked_sub(inner.end)?;
+    if !offload.needs_csum || inner.end + TAG_BYTES > MOST_HEADERS {
+        return None;
+    }
+    let size = usize::from(offload.gso_size);
+    let ip_bytes = (inner.end + payload.min(size)).checked_sub(outer.ip + if outer.v6 { IPV6_BYTES } else { 0 })?;
+    let segments = count(payload, size).filter(|_| ip_bytes <= MOST_IP_BYTES)?;
+    Some((Offload { hdr_len: inner.end as u16, ..offload }, segments))
+}
