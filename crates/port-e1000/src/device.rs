@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use ringway_memory::Quota;
+use ringway_port::front_end::State;
 use ringway_runtime::nanoseconds;
 use ringway_switch::{CallResult, FrameRateMeter, Moderation, Totals, Tuner};
 use rustix::event::{EventfdFlags, eventfd};
@@ -35,7 +36,6 @@ use super::ring_page::RingPage;
 use super::rings::{PacketBuffer, RingFault};
 use super::settings::{Model, Settings, Status};
 use crate::vfio_user::{Interrupts, Mode, Observer};
-use ringway_port::front_end::State;
 
 /// Shortest time in nanoseconds between two reports of ring faults: a guest can cause faults at a high rate.
 const REPORT_EVERY: u64 = 1_000_000_000;

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringway_memory::{Mapping, can_limit_holes};
+use ringway_port::testing::Guest;
 use ringway_switch::{Armed, BatchStorage, Bell, CallReason, CallResult, Input, Moderation, WakeOn};
 use ringway_testing::file::allocated;
 use ringway_testing::skip;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::bell::E1000Bell;
@@ -17,8 +19,6 @@ use super::input::E1000Input;
 use super::offsets::*;
 use super::{Model, Settings};
 use crate::vfio_user::{BadAccess, CONFIG_REGION, Dma, Function, Mode, Observer};
-use ringway_port::testing::Guest;
-use rustix::event::{EventfdFlags, eventfd};
 
 const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 9];
 const PORTS: usize = 2;

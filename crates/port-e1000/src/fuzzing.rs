@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_memory::View;
+use ringway_port::guest::{GuestMemory, Region};
 use ringway_switch::{Armed, Batch, BatchStorage, Bell, CallReason, Discarded, Input, WakeOn};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -17,7 +18,6 @@ use super::input::E1000Input;
 use super::offsets::*;
 use super::{Model, Settings};
 use crate::vfio_user::{CONFIG_REGION, Dma, Function, Mode, Observer};
-use ringway_port::guest::{GuestMemory, Region};
 pub use seeds::seeds;
 
 const AT: u64 = 0x1_0000;

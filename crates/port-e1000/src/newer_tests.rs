@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ringway_port::front_end::testing::{count, new_eventfd};
 use ringway_switch::{BatchStorage, Input as _};
 
 use super::Model;
@@ -9,7 +10,6 @@ use super::device::Device;
 use super::device_tests::{DESCRIPTORS, Nic};
 use super::offsets::*;
 use crate::vfio_user::{CONFIG_REGION, Function as _, Mode};
-use ringway_port::front_end::testing::{count, new_eventfd};
 
 /// Gives the NIC a second ring with `frames` frames in it. Returns its address.
 fn second(nic: &Nic, frames: u32) -> u64 {

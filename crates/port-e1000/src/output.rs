@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use parking_lot::MutexGuard;
+use ringway_port::guest::GuestMemory;
 use ringway_switch::{Batch, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault, giving};
 
 use super::data_path::{Backlog, OutputState, Ring};
@@ -11,7 +12,6 @@ use super::device::Device;
 use super::interrupt::ReceivedEvent;
 use super::offsets::{RADV, RDH, RDTR};
 use super::rings::{Destination, PacketBuffer, Receive, ReceiveSettings, Received, RingFault};
-use ringway_port::guest::GuestMemory;
 
 pub(super) struct E1000Output {
     device: Arc<Device>,

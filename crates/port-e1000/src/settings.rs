@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringway_memory::Limits;
+use ringway_port::front_end::{SocketAccess, State};
 
 use super::access_counters::Accesses;
-use ringway_port::front_end::{SocketAccess, State};
 
 /// The model of a NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

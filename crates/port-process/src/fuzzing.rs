@@ -4,9 +4,10 @@ use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_port::front_end::ClientFd;
+
 use super::ExternalMemory;
 use super::external::{ExternalFiles, Found};
-use ringway_port::front_end::ClientFd;
 
 /// The memories of a server's clients.
 #[derive(Debug, Default)]

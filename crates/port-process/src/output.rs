@@ -10,12 +10,12 @@ use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{HEAD_BYTES, Head, Stride, View, prefetch_write};
+use ringway_port::copy::{self, FEW, ROW, prefetch};
+use ringway_port::steer::{Picks, queue_of};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, OutputCapabilities, PortFault};
 
 use super::region::part::Part;
 use super::ring::{Backing, PortMemory, Ring, RingMemory};
-use ringway_port::copy::{self, FEW, ROW, prefetch};
-use ringway_port::steer::{Picks, queue_of};
 
 /// Fills the unused places of a row.
 static NO_BYTES: Head = Head([0; HEAD_BYTES]);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 use ringway_abi::attach::{Reply, Request};
 use ringway_abi::netmap::{self, Family, Numbers, PortName, Register, Rings, Wish};
+use ringway_port::front_end::Process;
 use ringway_testing::PATIENCE;
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,7 +19,6 @@ use super::external::ExternalMemory;
 use super::region::{Region, RegionPort, Registration};
 use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, Refusal, TRAP, TimeLimits};
 use crate::PortIo;
-use ringway_port::front_end::Process;
 
 /// No client is late, and no registration is given up.
 const PATIENT: TimeLimits = TimeLimits { request_within: PATIENCE, tries_for: PATIENCE };

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use ringway_port::front_end::Connection;
 use ringway_runtime::Watch;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
 
 use super::ended::Ended;
 use super::sending::Sending;
-use ringway_port::front_end::Connection;
 
 /// The receiving side of a connection.
 #[derive(Debug, Default)]

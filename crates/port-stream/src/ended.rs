@@ -1,7 +1,8 @@
 //! Why a connection ended.
 
-use super::framing::MOST_BYTES;
 use ringway_port::front_end::End;
+
+use super::framing::MOST_BYTES;
 
 /// Why a connection ended.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_port::front_end::Connection;
 use ringway_switch::{
     FloodPolicy, Input, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, handle_event,
     pass,
@@ -15,7 +16,6 @@ use super::connection::SharedConnection;
 use super::framing::{MOST_BYTES, PREFIX_BYTES};
 use super::input::StreamInput;
 use super::output::StreamOutput;
-use ringway_port::front_end::Connection;
 
 const SHORTEST: usize = 14;
 

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
+use ringway_port::front_end::receive;
 use ringway_switch::{
     Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, PortFault, WaitingPlace, WakeOn,
 };
@@ -20,7 +21,6 @@ use ringway_switch::{
 use super::connection::SharedConnection;
 use super::ended::Ended;
 use super::framing::{self, Next, PREFIX_BYTES};
-use ringway_port::front_end::receive;
 
 /// Bytes of the receive buffer: enough for more than a batch of usual frames, and for any single frame.
 const MEMORY_BYTES: usize = 512 << 10;

@@ -5,11 +5,11 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
+use ringway_port::front_end::{Connection, End, Peer, Protocol};
 use ringway_switch::giving;
 use rustix::event::{PollFd, PollFlags};
 
 use super::connection::SharedConnection;
-use ringway_port::front_end::{Connection, End, Peer, Protocol};
 
 /// Serves the data path's connection to peers.
 pub struct StreamProtocol {

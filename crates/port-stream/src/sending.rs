@@ -10,11 +10,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use ringway_port::front_end::Connection;
 use ringway_switch::{Frame, Frames, MAX_FRAME};
 
 use super::ended::Ended;
 use super::framing::{PREFIX_BYTES, prefix};
-use ringway_port::front_end::Connection;
 
 /// Most pieces in one call (`UIO_MAXIOV`).
 const MOST_PIECES: usize = 1024;

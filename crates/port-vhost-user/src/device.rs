@@ -17,6 +17,8 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use ringway_memory::Quota;
+use ringway_port::front_end::{ClientFd, State};
+use ringway_port::guest::{DirtyLog, GuestMemory};
 use ringway_runtime::CallAccount;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -29,8 +31,6 @@ use crate::virtqueue::{
     Addresses, Bounce, F_MRG_RXBUF, F_RING_PACKED, Inflight, InflightNote, Packed, Receive, Record, RingFault, Split,
     Transmit,
 };
-use ringway_port::front_end::{ClientFd, State};
-use ringway_port::guest::{DirtyLog, GuestMemory};
 
 /// Bytes of a frame beyond the MTU: an Ethernet header and two VLAN tags.
 const FRAME_OVERHEAD: usize = 22;

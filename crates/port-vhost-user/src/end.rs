@@ -3,12 +3,12 @@
 use std::io;
 
 use ringway_memory::OverQuota;
+use ringway_port::guest::{LogError, RegionError};
 
 use super::config::CONFIG_BYTES;
 use super::device::StartError;
 use super::message::{self, ConfigRange, MOST_REGIONS, MessageError};
 use crate::virtqueue::InflightError;
-use ringway_port::guest::{LogError, RegionError};
 
 /// Why a session ends: a request that cannot be followed. The text is for users: what was wrong, and what would be
 /// right.

@@ -3,12 +3,13 @@
 
 use std::os::fd::OwnedFd;
 
+use ringway_port::front_end::ClientFd;
+use ringway_port::front_end::fuzzing::descriptors;
+
 use super::config::CONFIG_BYTES;
 use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES, Request};
 use super::reply::Reply;
 use super::testing::{Front, GUEST, MEMORY, USER, memfd, new_eventfd};
-use ringway_port::front_end::ClientFd;
-use ringway_port::front_end::fuzzing::descriptors;
 
 /// Bytes before the bytes of a configuration space.
 const CONFIG_HEAD: usize = 12;

@@ -66,13 +66,13 @@ use input::VhostInput;
 use output::VhostOutput;
 use protocol::VhostProtocol;
 use ringway_memory::Limits;
+use ringway_port::front_end::{Files, Service, Socket, repeat};
+use ringway_port::port_io::PortIo;
 use ringway_runtime::Signal;
 
 use crate::virtqueue::Record;
 pub use crate::virtqueue::{InflightNote, InflightRange};
-use ringway_port::front_end::{Files, Service, Socket, repeat};
 pub use ringway_port::front_end::{Observer, Role, State};
-use ringway_port::port_io::PortIo;
 pub use settings::{MOST_QUEUES, Settings, Status};
 
 /// The control side of a running port. Dropping it stops the port's thread and removes its socket.

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use ringway_port::front_end::ClientFd;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::message::{
@@ -10,7 +11,6 @@ use super::message::{
     RegionAt, Request, VringAddress, VringState, name,
 };
 use super::reply::Reply;
-use ringway_port::front_end::ClientFd;
 
 fn fds(count: usize) -> Vec<ClientFd> {
     (0..count).map(|_| eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd").into()).collect()

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use ringway_port::steer::{Picks, queue_of};
 use ringway_switch::{Counters, DropReason, Frames, Output, OutputCapabilities, PortFault};
 
 use super::device::{Device, Fault, OutputState};
 use super::queue::ReceiveQueue;
 use crate::virtqueue::Tally;
-use ringway_port::steer::{Picks, queue_of};
 
 pub(super) struct VhostOutput {
     device: Arc<Device>,

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringway_port::front_end::{Connection, End, Peer, Protocol, Received, Receiver};
 use rustix::event::{PollFd, PollFlags};
 
 use super::device::Device;
@@ -14,7 +15,6 @@ use super::end::SessionEnd;
 use super::message::{Header, Messages, Request};
 use super::session::Session;
 use crate::virtqueue::RingFault;
-use ringway_port::front_end::{Connection, End, Peer, Protocol, Received, Receiver};
 
 /// After this time without a further message, the memory table counts as complete.
 const SETTLED_AFTER: Duration = Duration::from_millis(20);

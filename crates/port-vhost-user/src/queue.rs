@@ -4,12 +4,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use ringway_port::front_end::ClientFd;
+use ringway_port::guest::{DirtyLog, GuestMemory};
 use ringway_runtime::{CallAccount, Called};
 use ringway_switch::{Batch, Discarded, Frame};
 
 use crate::virtqueue::{Bounce, InflightNote, Packed, Receive, Ring, RingFault, Split, Tally, Transmit};
-use ringway_port::front_end::ClientFd;
-use ringway_port::guest::{DirtyLog, GuestMemory};
 
 /// Calls the same method on either ring format.
 macro_rules! either {

@@ -9,6 +9,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_memory::Quota;
+use ringway_port::front_end::{ClientFd, is_eventfd};
+use ringway_port::guest::{DirtyLog, GuestMemory, Region, RegionError};
 
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
@@ -17,8 +19,6 @@ use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, 
 use super::reply::Reply;
 use super::vring::Vring;
 use crate::virtqueue::{ANY_RING, F_RING_PACKED, Inflight, InflightNote};
-use ringway_port::front_end::{ClientFd, is_eventfd};
-use ringway_port::guest::{DirtyLog, GuestMemory, Region, RegionError};
 
 /// Protocol features (vhost-user, "Protocol features").
 pub mod protocol {

@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use ringway_port::front_end::ClientFd;
+
 use super::device::QueueSetup;
 use super::message::VringAddress;
-use ringway_port::front_end::ClientFd;
 
 /// One queue, as far as the front end has described it. It runs when everything is known. A change to a running queue
 /// stops it first.

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, set_address, set_mtu, socket};
 use ringway_switch::Accepts;
 use rustix::fs::{Mode, OFlags};
 
 use crate::tap_file::{Header, set_offloads};
-use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, set_address, set_mtu, socket};
 
 const CONTROL: &str = "/dev/net/tun";
 

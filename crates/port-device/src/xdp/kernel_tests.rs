@@ -9,6 +9,7 @@ use etherparse::PacketBuilder;
 use ringway_memory::{Mapping, View};
 use ringway_netdevice::requests;
 use ringway_netdevice::xdp::{HAS_METADATA, METADATA, Transfer, register};
+use ringway_port::testing::{program, send_from_far_end, visit_until_asleep_in_memory, with_pair};
 use ringway_switch::{BatchStorage, Bell, CallReason, Counters, DropReason, Offload, PortFault};
 use ringway_testing::skip::note;
 use ringway_testing::{PATIENCE, until};
@@ -19,7 +20,6 @@ use super::output::{Device, XdpOutput};
 use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, chunk};
 use super::sending::{Sending, XdpBell};
 use crate::device_closing::unclosed_devices;
-use ringway_port::testing::{program, send_from_far_end, visit_until_asleep_in_memory, with_pair};
 
 /// A datagram of `len` bytes for the far end, all of them `byte`, whose checksum is the sum of the pseudo-header.
 fn datagram(len: usize, byte: u8) -> (Vec<u8>, Offload) {

@@ -1,9 +1,9 @@
 //! Where a driver has its communication status block (Maffione 2012, section 4.4.2).
 
 use ringway_abi::csb::{self, Csb};
+use ringway_port::guest::GuestMemory;
 
 use super::fault::RingFault;
-use ringway_port::guest::GuestMemory;
 
 /// The address of a communication status block. The block was in memory when the address was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

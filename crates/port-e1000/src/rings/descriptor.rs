@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::fault::RingFault;
 use ringway_port::copy::ROW;
 use ringway_port::guest::GuestMemory;
+
+use super::fault::RingFault;
 
 /// Bytes of a descriptor. A packet split descriptor counts as two.
 const BYTES: u32 = 16;

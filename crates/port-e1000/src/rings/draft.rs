@@ -1,12 +1,12 @@
 //! A frame of a transmit ring on its way into a batch.
 
 use ringway_memory::{HEAD_BYTES, View};
+use ringway_port::gather::{Gather, Pieces};
 use ringway_switch::{Batch, DropReason};
 
 use super::context::{Contexts, Sums, TAG};
 use super::descriptor::{IC, IFCS, Kind, Transmitted, VLE};
 use super::settings::TransmitSettings;
-use ringway_port::gather::{Gather, Pieces};
 
 /// Shortest frame in bytes without frame check sequence.
 pub(super) const SHORTEST: usize = 60;

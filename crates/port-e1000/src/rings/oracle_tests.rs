@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use ringway_port::testing::Guest;
 use ringway_switch::{
     Accepts, Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, FloodPolicy, Frames, Input, Learning,
     MacTable, Member, Output, OutputCapabilities, Owner, Port, PortFault, Switch, Time, WakeOn, Workspace, pass,
@@ -14,7 +15,6 @@ use ringway_testing::whole;
 
 use super::testing::{DATA, EOP, IFCS, Ring, TX, VLE};
 use super::{Bounce, Completed, Transmit, TransmitSettings};
-use ringway_port::testing::Guest;
 
 const TSE: u64 = 1 << 26;
 const IC: u64 = 1 << 26;

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use ringway_port::testing::{bytes_of, fill_batch, memory_for};
 use ringway_switch::Offload;
 
 use super::PacketBuffer;
 use super::testing::{OffloadedFrame, frame};
-use ringway_port::testing::{bytes_of, fill_batch, memory_for};
 
 /// Stores one frame, given in pieces.
 fn put(buffer: &mut PacketBuffer, frame: &OffloadedFrame, piece: usize) -> bool {

@@ -3,15 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use ringway_port::gather::Bounce;
+use ringway_port::testing::{Guest, HIGH, LOW, LOW_BYTES};
+use ringway_switch::BatchStorage;
 use ringway_testing::PATIENCE;
 use ringway_testing::random::Random;
 
 use super::testing::{DATA, LAST, Ring, TX, collect, collect_some, deliver, frame, open};
-use ringway_switch::BatchStorage;
-
 use super::{Format, Receive, RingFault, Transmit, TransmitSettings};
-use ringway_port::gather::Bounce;
-use ringway_port::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
 /// Returns a word for the first or second half of a descriptor. It is almost valid in most cases.
 fn word(rng: &mut Random, second: bool) -> u64 {

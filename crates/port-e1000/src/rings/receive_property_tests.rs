@@ -2,12 +2,12 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use ringway_port::testing::{Guest, HIGH, LOW, LOW_BYTES};
 use ringway_switch::Offload;
 use ringway_testing::whole;
 
 use super::testing::{OffloadedFrame, Ring, deliver, fcs, open};
 use super::{Format, Receive, ReceiveSettings};
-use ringway_port::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
 /// A frame that a driver receives.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Delivered frames arrive in the driver's buffers. No other bytes change.
 
+use ringway_port::testing::{Guest, LOW, LOW_BYTES};
+
 use super::testing::{Ring, deliver, fcs, frame, open};
 use super::{Format, Receive, ReceiveSettings, RingFault};
-use ringway_port::testing::{Guest, LOW, LOW_BYTES};
 
 /// A ring whose descriptors have buffers of 2,048 bytes. The device owns all descriptors but one.
 fn start(guest: &Guest, count: u32) -> (Ring, Receive) {

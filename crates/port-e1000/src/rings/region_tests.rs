@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use ringway_port::guest::{GuestMemory, Region, work_done};
+use ringway_port::testing::Guest;
 
 use super::testing::{DATA, EOP, LAST, Ring, collect_some, deliver, frame, open};
 use super::{Format, Receive, RingFault, Transmit};
 use crate::rings::testing::TX;
-use ringway_port::guest::{GuestMemory, Region, work_done};
-use ringway_port::testing::Guest;
 
 const SMALL: u64 = 0x2_0000_0000;
 const REGIONS: u64 = 254;

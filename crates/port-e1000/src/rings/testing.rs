@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use ringway_port::testing::{Guest, bytes_of, fill_batch, memory_for};
 use ringway_switch::BatchStorage;
 
 use super::{
     Bounce, Completed, Destination, Filters, Receive, ReceiveSettings, Received, RingFault, Transmit, TransmitSettings,
 };
-use ringway_port::testing::{Guest, bytes_of, fill_batch, memory_for};
 
 pub type OffloadedFrame = (Vec<u8>, Option<ringway_switch::Offload>);
 

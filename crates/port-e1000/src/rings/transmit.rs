@@ -3,6 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use ringway_memory::{View, prefetch_read};
+use ringway_port::copy::{ROW, prefetch};
+use ringway_port::gather::{Bounce, Gather, MAX_FRAME};
+use ringway_port::guest::{GuestMemory, Space, count_work};
 use ringway_switch::{Batch, Discarded, MAX_BATCH};
 
 use super::context::Contexts;
@@ -12,9 +15,6 @@ use super::fault::RingFault;
 use super::mark::Mark;
 use super::settings::TransmitSettings;
 use super::traffic::Traffic;
-use ringway_port::copy::{ROW, prefetch};
-use ringway_port::gather::{Bounce, Gather, MAX_FRAME};
-use ringway_port::guest::{GuestMemory, Space, count_work};
 
 /// Most descriptors of a frame.
 const LONGEST_FRAME: u32 = 1024;

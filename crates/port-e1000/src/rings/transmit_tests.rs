@@ -1,8 +1,9 @@
 //! A driver's frames arrive unchanged, for every way of dividing them into descriptors.
 
+use ringway_port::testing::{Guest, HIGH, LOW, LOW_BYTES};
+
 use super::testing::{DATA, DONE, EOP, IDE, IFCS, LAST, RS, Ring, TX, VLE, collect, collect_some, frame};
 use super::{RingFault, Transmit, TransmitSettings};
-use ringway_port::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
 fn start(guest: &Guest, count: u32) -> (Ring, Transmit) {
     let ring = Ring::new(guest, count);

@@ -12,12 +12,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringway_memory::Quota;
+use ringway_port::guest::{GuestMemory, Region};
 
 use super::function::Dma;
 use super::limits::MOST_MAPS;
 use super::message::{MapAt, UnmapAt};
 use super::refusal::Refusal;
-use ringway_port::guest::{GuestMemory, Region};
 
 const READABLE: u32 = 1 << 0;
 const WRITABLE: u32 = 1 << 1;

@@ -4,13 +4,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_port::front_end::fuzzing::descriptors;
+
 use super::Function;
 use super::limits::{MOST_DATA, MOST_FDS};
 use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES};
 use super::reply::Outgoing;
 use super::session::Session;
 use super::testing::{BAR, Card, IRQS, access, map, memfd, message, new_eventfd, unmap, version, words};
-use ringway_port::front_end::fuzzing::descriptors;
 
 /// The bytes of the input, then zeroes.
 struct Bytes<'a>(&'a [u8]);

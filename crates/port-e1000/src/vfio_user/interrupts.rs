@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use ringway_port::front_end::ClientFd;
 use ringway_runtime::{CallAccount, Called};
 use rustix::io::ReadWriteFlags;
 
 use super::function::Mode;
-use ringway_port::front_end::ClientFd;
 
 /// The interrupts of a device: the connection sets their eventfds, and the function triggers them. Empty while no front
 /// end is connected.

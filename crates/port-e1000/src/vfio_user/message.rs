@@ -12,9 +12,10 @@
 //! message that begins in the bytes that they came with. That rule is right for every front end that sends each message by
 //! itself.
 
+use ringway_port::front_end::{ClientFd, Fields, Framing};
+
 use super::limits::MOST_FDS;
 use super::version::{BadVersion, Version};
-use ringway_port::front_end::{ClientFd, Fields, Framing};
 
 /// Length of a message's header in bytes.
 pub const HEADER_BYTES: usize = 16;

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringway_port::front_end::{CALL_BLOCKED, Connection, End, Peer, Protocol, Received, Receiver};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{Shutdown, shutdown};
 
@@ -19,7 +20,6 @@ use super::interrupts::Interrupts;
 use super::message::Messages;
 use super::reply::Outgoing;
 use super::session::{Session, SessionEnd};
-use ringway_port::front_end::{CALL_BLOCKED, Connection, End, Peer, Protocol, Received, Receiver};
 
 /// After this time without a further message, unmapped memory counts as not replaced.
 const SETTLED_AFTER: Duration = Duration::from_millis(2);

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use ringway_port::guest::RegionError;
 use rustix::io::Errno;
 
 use super::function::BadAccess;
 use super::message;
-use ringway_port::guest::RegionError;
 
 /// Why a request is refused. The front end is told by errno and may continue. The text is for users.
 #[derive(Debug, thiserror::Error)]

@@ -4,10 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringway_port::front_end::{Files, Observer, Role, Service, Socket, SocketAccess};
+
 use super::function::Function;
 use super::interrupts::Interrupts;
 use super::protocol::VfioProtocol;
-use ringway_port::front_end::{Files, Observer, Role, Service, Socket, SocketAccess};
 
 /// Settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]

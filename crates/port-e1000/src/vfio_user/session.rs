@@ -8,6 +8,9 @@
 use std::io;
 use std::sync::Arc;
 
+use ringway_port::front_end::{ClientFd, is_eventfd};
+use ringway_port::guest::RegionError;
+
 use super::dma::DmaTable;
 use super::function::{Dma, Function, Irqs, Mode, REGIONS, RegionInfo};
 use super::interrupts::Interrupts;
@@ -16,8 +19,6 @@ use super::message::{self, Access, Header, MapAt, MessageError, Query, Request, 
 use super::refusal::Refusal;
 use super::reply::{self, IRQ_KINDS, Outgoing, REGION_INFO_BYTES, Reply};
 use super::unmask::Unmask;
-use ringway_port::front_end::{ClientFd, is_eventfd};
-use ringway_port::guest::RegionError;
 
 /// Why a session ends. The text is for users.
 #[derive(Debug, thiserror::Error)]

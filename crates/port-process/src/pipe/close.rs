@@ -9,12 +9,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ringway_abi::netmap::PipeRole;
+use ringway_port::front_end::{Parties, close_in_steps, pause_step};
 use ringway_runtime::{contain, warn_limited};
 
 use super::super::region::RegionPort;
 use super::lane::{Allowance, Lane, Transfer};
 use super::state::{End, Pipe, Stage, State};
-use ringway_port::front_end::{Parties, close_in_steps, pause_step};
 
 /// Most slots that one step moves. Meanwhile no poller has the pipe.
 const MOST_STEP: u32 = 256;

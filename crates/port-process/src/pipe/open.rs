@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ringway_abi::netmap::PipeRole;
+use ringway_port::front_end::{Process, prepare_steps};
+use ringway_port::port_io::PortIo;
 
 use super::super::region::part::{Buffers, Part};
 use super::super::region::{Region, RegionError, RegionPort};
 use super::lane::copy_slots;
 use super::side::{PipeInput, PipeOutput};
 use super::state::{End, Pipe, Seen, Stage, State};
-use ringway_port::front_end::{Process, prepare_steps};
-use ringway_port::port_io::PortIo;
 
 impl Pipe {
     /// Opens an end, which is not open, in a region, for a program of this process. It takes part as soon as the pollers have a

@@ -9,10 +9,10 @@ use ringway_abi::layout::{FIRST_BUFFER, PAGE};
 use ringway_abi::netmap::{DEFAULT_BUFFER_SIZE, Wish};
 use ringway_abi::{Layout, Shape};
 use ringway_memory::{Mapping, SharedMemory};
+use ringway_port::front_end::{Process, return_in_background};
 
 use super::error::RegionError;
 use super::room::{List, Pages, Pool};
-use ringway_port::front_end::{Process, return_in_background};
 
 /// Bytes of the pages for the `netmap_if` of registrations.
 pub(super) const INTERFACE_BYTES: usize = 256 * PAGE;

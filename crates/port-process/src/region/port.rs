@@ -7,6 +7,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use ringway_abi::Layout;
 use ringway_abi::netmap::Wish;
+use ringway_port::front_end::ClientFd;
+use ringway_port::port_io::PortIo;
 use ringway_runtime::{Signal, Watch};
 use ringway_switch::Bell;
 use rustix::event::{EventfdFlags, eventfd};
@@ -19,8 +21,6 @@ use super::claims::Claims;
 use super::error::RegionError;
 use super::memory::Region;
 use super::part::{Buffers, Part};
-use ringway_port::front_end::ClientFd;
-use ringway_port::port_io::PortIo;
 
 impl Region {
     /// Makes a port in this region.

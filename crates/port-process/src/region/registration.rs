@@ -9,13 +9,13 @@ use ringway_abi::Interface;
 use ringway_abi::attach::REPLY_FDS;
 use ringway_abi::layout::{PAGE, netmap_if};
 use ringway_abi::netmap::{Granted, Numbers, PortName, Register};
+use ringway_port::front_end::{ClientFd, Process};
 
 use super::error::RegionError;
 use super::extra::{Extra, Wanted};
 use super::memory::Room;
 use super::port::RegionPort;
 use super::room::List;
-use ringway_port::front_end::{ClientFd, Process};
 
 /// A port, or some of its rings, for one connection. What it has goes back to the port and its region when it is dropped.
 #[derive(Debug)]

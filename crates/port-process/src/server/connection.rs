@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use ringway_abi::attach::Request;
+use ringway_port::front_end::{ClientFd, Process, has_unread};
 use rustix::io::Errno;
 
 use super::host::Refusal;
 use super::mapping::Mapping;
 use super::netmap::{self, Open};
 use super::send::send_reason;
-use ringway_port::front_end::{ClientFd, Process, has_unread};
 
 /// Most connections of the netmap dialogue. A silent one costs a descriptor.
 const MOST: usize = 1024;

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
+use ringway_port::front_end::{Files, close_socket_in_background};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{Shutdown, shutdown};
 
 use super::connection::{Connection, State};
 use super::host::ClientId;
 use super::thread::Server;
-use ringway_port::front_end::{Files, close_socket_in_background};
 
 impl Server {
     /// Refuses a client that has sent nothing. What it has sent and this thread has not read is read first.

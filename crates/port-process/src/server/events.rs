@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringway_port::front_end::{ClientFd, Files, peer_process};
 use ringway_runtime::{fatal, warn_limited};
 use ringway_switch::PanicLocation;
 use rustix::event::Timespec;
@@ -15,7 +16,6 @@ use super::connection::{Connection, State, longest_asking};
 use super::host::ClientId;
 use super::queue::Command;
 use super::thread::{COMMANDS, LISTENER, Server};
-use ringway_port::front_end::{ClientFd, Files, peer_process};
 
 /// Most clients without a request at a time. A further client replaces one of the process that has the most of them: the one that
 /// has waited longest.

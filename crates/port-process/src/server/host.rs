@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use ringway_abi::attach::Request;
 use ringway_abi::netmap::{Family, Numbers, PortName, Register, Reply, Wish};
+use ringway_port::front_end::Process;
 use rustix::io::Errno;
 
 use super::super::client_handles::ClientHandles;
 use super::super::external::ExternalMemory;
 use super::super::region::Registration;
-use ringway_port::front_end::Process;
 
 /// Identifies an attached client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use ringway_port::front_end::{Process, register_in_steps, return_in_background};
 
 use super::super::external::{ExternalError, ExternalMemory, Unmapped};
 use super::host::ClientId;
 use super::queue::{Command, Queue};
-use ringway_port::front_end::{Process, register_in_steps, return_in_background};
 
 /// What became of a client's memory.
 type Outcome = Result<Arc<ExternalMemory>, ExternalError>;

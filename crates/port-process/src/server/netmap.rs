@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ringway_abi::attach::MessageError;
 use ringway_abi::netmap::{Family, Reply, Request, tagged};
+use ringway_port::front_end::Process;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -18,7 +19,6 @@ use super::host::{Asker, Change, ClientId, Host, Listed, Refusal};
 use super::queue::Queue;
 use super::registering::{Registering, Wanted};
 use super::send::send_with_descriptors;
-use ringway_port::front_end::Process;
 
 /// A connection of this dialogue.
 pub(super) struct Open {

@@ -1,6 +1,7 @@
 //! Messages of connections of the netmap dialogue, and the registrations that they wait for.
 
 use ringway_abi::netmap::{Reply, tag_of};
+use ringway_port::front_end::{Process, peer_user};
 use ringway_runtime::warn_limited;
 use rustix::io::Errno;
 
@@ -9,7 +10,6 @@ use super::host::{Asker, ClientId, Refusal};
 use super::netmap::{Answer, Message, Open, send_end};
 use super::send::unsent;
 use super::thread::Server;
-use ringway_port::front_end::{Process, peer_user};
 
 impl Server {
     /// Handles the first message of a connection of the netmap dialogue.

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use parking_lot::Mutex;
+use ringway_port::front_end::{ClientFd, Files};
 
 use super::host::ClientId;
-use ringway_port::front_end::{ClientFd, Files};
 
 /// What other threads ask of the server.
 pub(super) enum Command {

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ringway_abi::netmap::{Family, Register};
+use ringway_port::front_end::{Process, check_unclosed_ports, register_in_steps};
 use ringway_runtime::{contain, fatal};
 use rustix::io::Errno;
 
 use super::super::region::{Extra, Registration};
 use super::host::{ClientId, NetmapHost, Refusal};
 use super::queue::{Command, Queue};
-use ringway_port::front_end::{Process, check_unclosed_ports, register_in_steps};
 
 /// For this time a want of memory may pass in any case: connections may have been closed that the server has not looked at yet.
 const LOOKS_AROUND_FOR: Duration = Duration::from_millis(10);

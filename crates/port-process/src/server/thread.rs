@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_port::front_end::Files;
 use ringway_runtime::PanicCounter;
 
 use super::super::external::ExternalFiles;
@@ -11,7 +12,6 @@ use super::connection::Connection;
 use super::host::Host;
 use super::limits::TimeLimits;
 use super::queue::{Command, Queue};
-use ringway_port::front_end::Files;
 
 pub(super) const LISTENER: u64 = 0;
 pub(super) const COMMANDS: u64 = 1;

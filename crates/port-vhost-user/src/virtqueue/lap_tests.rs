@@ -1,10 +1,11 @@
 //! Rings of every size over many laps, also continued by a successor.
 
+use ringway_switch::Accepts;
+
 use super::testing::{
     Driver, Guest, PackedDriver, Piece, SplitDriver, both, collect_some, deliver, receive_queue, transmit_queue,
 };
 use super::{F_EVENT_IDX, F_IN_ORDER, Receive, Ring, Transmit};
-use ringway_switch::Accepts;
 
 both!(frames_go_round_in_rings_of_every_size, buffers_go_round_in_rings_of_every_size);
 

@@ -5,13 +5,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_memory::Mapping;
+use ringway_port::guest::DirtyLog;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::testing::{
     Driver, Guest, HIGH, LOW, LOW_BYTES, Piece, both, collect, deliver, receive_queue, transmit_queue,
 };
 use super::{F_EVENT_IDX, F_IN_ORDER, Ring, RingFault};
-use ringway_port::guest::DirtyLog;
 
 both!(what_is_received_is_logged_with_the_ring, what_is_sent_logs_the_ring_only, a_log_that_is_too_small_ends_the_ring,);
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use ringway_abi::suppression::PackedSuppression;
 use ringway_memory::{Kept, prefetch_read, prefetch_write};
+use ringway_port::guest::{GuestMemory, Space};
 
 use super::fault::RingFault;
 use super::features::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use super::inflight::{InflightNote, InflightRange};
 use super::ring::{self, Addresses, Chain, Descriptor, Head, KIND, Ring, WRITE};
-use ringway_port::guest::{GuestMemory, Space};
 
 /// `VIRTQ_DESC_F_AVAIL`.
 const AVAIL: u16 = 1 << 7;

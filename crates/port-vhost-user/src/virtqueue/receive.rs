@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write};
+use ringway_port::copy::{self, FEW, ROW, Source, prefetch};
+use ringway_port::guest::{DirtyLog, GuestMemory, Space};
 use ringway_switch::{DropReason, Frame, Gso, Offload};
 
 use super::fault::RingFault;
 use super::inflight::InflightNote;
 use super::ring::{Chain, Head, LONGEST_CHAIN, RUN, Ring, WRITE, plain, walk};
-use ringway_port::copy::{self, FEW, ROW, Source, prefetch};
-use ringway_port::guest::{DirtyLog, GuestMemory, Space};
 
 /// Work that one frame may cause, in descriptors of chains and pieces of their buffers: this many, plus one for every
 /// 16 bytes. When a delivery has used up its steps, the remaining frames that need the slow path are dropped: otherwise

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use ringway_port::guest::{GuestMemory, Region, work_done};
 use ringway_testing::whole;
 
 use super::testing::{Driver, Guest, Piece, both, collect, collect_some, deliver, receive_queue, transmit_queue};
 use super::{F_INDIRECT_DESC, RingFault};
-use ringway_port::guest::{GuestMemory, Region, work_done};
 
 both!(
     a_frame_in_buffers_across_regions_arrives_whole,

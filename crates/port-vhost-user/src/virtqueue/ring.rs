@@ -3,10 +3,10 @@
 use std::sync::atomic::AtomicU64;
 
 use ringway_memory::{Kept, View};
+use ringway_port::guest::{GuestMemory, Space, count_work};
 
 use super::fault::RingFault;
 use super::inflight::{InflightNote, InflightRange};
-use ringway_port::guest::{GuestMemory, Space, count_work};
 
 /// `VIRTQ_DESC_F_NEXT`.
 pub const NEXT: u16 = 1;

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::suppression::SplitSuppression;
 use ringway_memory::{Kept, prefetch_read};
+use ringway_port::guest::{GuestMemory, Space};
 
 use super::fault::RingFault;
 use super::features::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use super::inflight::InflightRange;
 use super::ring::{self, Addresses, Chain, Descriptor, Head, KIND, NEXT, Ring};
-use ringway_port::guest::{GuestMemory, Space};
 
 /// Offsets in the available and the used ring, in 16-bit words: `flags` at 0, `idx` at 1, the entries from 2 on.
 const IDX: usize = 1;

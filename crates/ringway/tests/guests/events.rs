@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Builder, Guest, bulk};
+use ringway_scenes::{frame, until};
 
 use crate::features::{pings, transfer};
 use crate::moves;
 use crate::pair::{PAIR, Pair};
 use crate::scene::{self, address, mac, nic};
-use ringway_scenes::{frame, until};
 
 /// Addresses of the third guest (see [`mac`]) and of the program that sends frames to it.
 const STOPPED: [u8; 6] = [0x52, 0x54, 0, 0, 0, 3];

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use ringway_guests::{Guest, Nic, bulk};
+use ringway_scenes::{Daemon, PATIENCE, until};
 use ringway_testing::snmp;
 
 use crate::pair::{self, PAIR, Pair};
 use crate::scene::{address, address6, is_whole};
-use ringway_scenes::{Daemon, PATIENCE, until};
 
 /// Numbers of features (virtio 1.3, 5.1.3 and 6).
 mod bit {

@@ -1,11 +1,11 @@
 //! A guest migrates from one QEMU to another under traffic. `events` calls this for its guest.
 
 use ringway_guests::{Builder, Guest, bulk};
+use ringway_scenes::until;
 
 use crate::features::{MIB, pings};
 use crate::pair::Pair;
 use crate::scene::address;
-use ringway_scenes::until;
 
 /// The TCP port of the data.
 const PORT: u16 = 7000;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use ringway_guests::{Builder, Guest, Nic, PATIENCE, Qemu, bulk};
+use ringway_scenes::{Daemon, ringway, until};
 use ringway_testing::child::Ended;
 use ringway_testing::skip;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -12,7 +13,6 @@ use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
 use crate::shared::Shared;
 use crate::streams;
-use ringway_scenes::{Daemon, ringway, until};
 
 /// The TCP port of the data.
 const PORT: u16 = 7000;

@@ -1,11 +1,11 @@
 //! Stock QEMU with NICs of all kinds on stream ports.
 
 use ringway_guests::{Builder, Guest, Nic};
+use ringway_scenes::Daemon;
 
 use crate::features::{pings, transfer};
 use crate::pair::{PAIR, STREAMS};
 use crate::scene::{address, addresses, boot, mac, turn};
-use ringway_scenes::Daemon;
 
 /// Models of NICs that QEMU has.
 pub const MODELS: [&str; 3] = ["virtio-net-pci", "e1000", "rtl8139"];

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_abi::Slot;
+use ringway_scenes::{settle, until};
 use serde_json::Value;
 
 use crate::attacker::{Attacker, EVIL, PEER, Side};
 use crate::scene::{Scene, StopOnDrop};
-use ringway_scenes::{settle, until};
 
 const MILLION: u64 = 1_000_000;
 /// Shortest time for which a client changes its frames while the switch checks them.

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use ringway_client::{Port, Shape};
+use ringway_scenes::{Daemon, until, whole};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clients::Other;
 use crate::raw::Raw;
 use crate::scene::{Scene, impatient, turn};
-use ringway_scenes::{Daemon, until, whole};
 
 /// The smallest port, because these tests need many ports.
 const SMALL: Shape =

@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use ringway_client::{Port, Shape};
+use ringway_scenes::{Daemon, frame, send, until, whole};
 use ringway_testing::child::Ended;
 use rustix::process::{Pid, Signal};
 
 use crate::attacker::{EVIL, PEER};
 use crate::scene::Scene;
-use ringway_scenes::{Daemon, frame, send, until, whole};
 
 /// Environment variable of processes that a test starts as clients.
 const PART: &str = "RINGWAY_HOSTILE_PART";

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use ringway_scenes::{PATIENCE, until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::Value;
 
 use crate::scene::Scene;
-use ringway_scenes::{PATIENCE, until};
 
 fn say(scene: &Scene, bytes: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(scene.daemon.runtime_dir().join("control.sock")).expect("the daemon listens");

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{REQUEST_BYTES, Request};
 use ringway_client::{Port, Shape};
+use ringway_scenes::{until, until_some};
 
 use crate::raw::{MOST_DESCRIPTORS, Raw, Said};
 use crate::scene::Scene;
-use ringway_scenes::{until, until_some};
 
 /// The place of the name in a request.
 const NAME_AT: usize = 28;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_memory::Mapping;
+use ringway_scenes::{PATIENCE, frame, send, until};
 use ringway_testing::file::memfd;
 use ringway_testing::random::Random;
 use ringway_traffic::e1000::{VfioUser, register as r};
@@ -15,7 +16,6 @@ use rustix::fs::ftruncate;
 
 use crate::attacker::PEER;
 use crate::scene::{Scene, StopOnDrop};
-use ringway_scenes::{PATIENCE, frame, send, until};
 
 const NO_REPLY: u32 = 1 << 4;
 /// Address and size of the guest's memory.

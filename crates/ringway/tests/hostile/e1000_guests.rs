@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ringway_scenes::{PATIENCE, frame, receive, send, until};
 use ringway_traffic::e1000::{IRQ_INTX, IRQ_MSI, register as r};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -14,7 +15,6 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use crate::attacker::PEER;
 use crate::e1000::{BUFFERS, BYTES, LAST, MEMORY, Nic, config, ends, message, raw, until_waiting};
 use crate::scene::Scene;
-use ringway_scenes::{PATIENCE, frame, receive, send, until};
 
 /// Bits of a transmit descriptor's second word: end of packet and checksum, context, and data with segmentation.
 const END: u64 = 3 << 24;

@@ -9,6 +9,7 @@ use libc::{SYS_io_destroy, SYS_io_getevents, SYS_io_setup, SYS_io_submit, c_long
 use ringway_abi::attach::Request;
 use ringway_abi::doorbell::{RX_CLIENT, WISH};
 use ringway_client::Shape;
+use ringway_scenes::{PATIENCE, frame, send, until};
 use ringway_traffic::e1000::register as r;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -18,7 +19,6 @@ use crate::e1000::{self, Nic};
 use crate::raw::{Raw, Said};
 use crate::scene::{Scene, StopOnDrop};
 use crate::vhost;
-use ringway_scenes::{PATIENCE, frame, send, until};
 
 const STORM: Duration = Duration::from_secs(2);
 

@@ -6,6 +6,7 @@ use ringway_abi::attach::{MEMORY, REQUEST_BYTES, Request};
 use ringway_abi::{External, Slot};
 use ringway_client::{ExternalMemory, Port, Shape};
 use ringway_memory::can_limit_holes;
+use ringway_scenes::{frame, until};
 use ringway_testing::file::{directory, memfd};
 use ringway_testing::skip;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
@@ -13,7 +14,6 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_sea
 use crate::attacker::{Attacker, EVIL, PEER, Side};
 use crate::raw::{Raw, Said};
 use crate::scene::Scene;
-use ringway_scenes::{frame, until};
 
 /// Bytes of the memories.
 const BYTES: u64 = 32 << 20;

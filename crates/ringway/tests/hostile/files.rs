@@ -10,13 +10,13 @@ use std::time::Duration;
 use ringway_abi::attach::{MEMORY, Reply, Request};
 use ringway_abi::layout::External;
 use ringway_client::Shape;
+use ringway_scenes::until;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, recv, send, sendmsg, socket_with, sockopt,
 };
 
 use crate::scene::Scene;
-use ringway_scenes::until;
 
 /// Sends a socket whose last close blocks for an hour. The receiver has to make this close, unless the kernel refuses
 /// the message. Returns the peer of the socket's connection.

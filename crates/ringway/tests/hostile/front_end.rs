@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use ringway_memory::Mapping;
+use ringway_scenes::{PATIENCE, until};
 use ringway_testing::file::new_eventfd;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::scene::Scene;
-use ringway_scenes::{PATIENCE, until};
 
 pub const SET_FEATURES: u32 = 2;
 pub const SET_OWNER: u32 = 3;

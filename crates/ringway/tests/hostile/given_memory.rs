@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringway_memory::Mapping;
+use ringway_scenes::{frame, send, until};
 use ringway_testing::file::{MoreHugePages, allocated, allocated_by_name, memfd as memory};
 use ringway_testing::skip;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -14,7 +15,6 @@ use crate::front_end::{
     FrontEnd, LEAST, LOG_ALL, SET_INFLIGHT_FD, SET_LOG_BASE, config, must_have_ended, offer, put_frame, words,
 };
 use crate::scene::Scene;
-use ringway_scenes::{frame, send, until};
 
 /// Returns a file of one huge page, or `None` if the kernel has no free huge page.
 fn huge_page() -> Option<OwnedFd> {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use ringway_abi::Slot;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_client::{Port, Shape};
+use ringway_scenes::{Daemon, PATIENCE, frame, send, until};
 
 use crate::attacker::{Attacker, EVIL, PEER, Side};
 use crate::scene::turn;
 use crate::vitals::ticks;
-use ringway_scenes::{Daemon, PATIENCE, frame, send, until};
 
 /// The time for which a daemon is measured.
 const WATCHED: Duration = Duration::from_secs(3);

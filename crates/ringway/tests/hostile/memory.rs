@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringway_scenes::{frame, until};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 use rustix::io::Errno;
 
 use crate::attacker::{EVIL, PEER};
 use crate::scene::{Scene, StopOnDrop};
-use ringway_scenes::{frame, until};
 
 const RACE: Duration = Duration::from_millis(1500);
 

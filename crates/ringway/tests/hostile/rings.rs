@@ -7,10 +7,10 @@ use ringway_abi::Slot;
 use ringway_abi::doorbell::{INDEX, LOST, RX_CLIENT, RX_SWITCH, TX_SWITCH, WISH};
 use ringway_abi::slot::{NS_BUF_CHANGED, NS_MOREFRAG};
 use ringway_client::Shape;
+use ringway_scenes::{PATIENCE, frame, send, until};
 
 use crate::attacker::{EVIL, PEER, Side};
 use crate::scene::{Scene, StopOnDrop};
-use ringway_scenes::{PATIENCE, frame, send, until};
 
 /// The time for which two threads of an attacker race with the switch.
 const RACE: Duration = Duration::from_millis(1500);

@@ -5,11 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_client::Shape;
+use ringway_scenes::{Daemon, PATIENCE, PATIENCE_VARIABLE, until};
 
 use crate::attacker::{Attacker, EVIL, PEER};
 use crate::bystanders::Bystanders;
 use crate::vitals::Vitals;
-use ringway_scenes::{Daemon, PATIENCE, PATIENCE_VARIABLE, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 

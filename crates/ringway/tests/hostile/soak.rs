@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use ringway_scenes::{Daemon, PATIENCE, frame, send, until};
 use ringway_testing::{skip, whole};
 use ringway_traffic::{Checker, Endpoint, FrameSpec, Frames, Level, Mac, Origin, ProcessEndpoint};
 
 use crate::scene::turn;
-use ringway_scenes::{Daemon, PATIENCE, frame, send, until};
 
 const STATIONS: usize = 4;
 /// Sizes around the limits of the ways of copying: head, buffer, several buffers.

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringway_client::Shape;
+use ringway_scenes::until;
 use rustix::fs::{FallocateFlags, fallocate, fstat};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::attacker::Attacker;
 use crate::scene::Scene;
-use ringway_scenes::until;
 
 /// An attack lasts so long at most: it may hold a lock of the daemon's memory meanwhile.
 const LONGEST: Duration = Duration::from_secs(2);

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ringway_scenes::{Daemon, until};
 use ringway_testing::child::Ended;
 use ringway_testing::skip;
 use ringway_testing::skip::is_installed;
@@ -13,7 +14,6 @@ use ringway_traffic::{
 use rustix::process::Signal;
 
 use crate::scene::turn;
-use ringway_scenes::{Daemon, until};
 
 /// Number of frames that must be forwarded.
 const FRAMES: u64 = 100_000;

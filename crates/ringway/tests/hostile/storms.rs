@@ -3,9 +3,10 @@
 
 use std::time::Instant;
 
+use ringway_scenes::{frame, settle};
+
 use crate::attacker::EVIL;
 use crate::scene::Scene;
-use ringway_scenes::{frame, settle};
 
 /// Frames of a storm.
 const FRAMES: u64 = 250_000;

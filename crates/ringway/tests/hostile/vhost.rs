@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use ringway_memory::Mapping;
+use ringway_scenes::{PATIENCE, frame, send, until};
 use ringway_testing::file::memfd;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -14,7 +15,6 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use crate::attacker::EVIL;
 use crate::eventfds::make_full;
 use crate::scene::{Scene, StopOnDrop};
-use ringway_scenes::{PATIENCE, frame, send, until};
 
 /// Descriptors of a ring.
 const SIZE: u16 = 256;

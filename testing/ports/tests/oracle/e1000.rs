@@ -9,11 +9,11 @@ use ringway_abi::offload::{Gso, Offload};
 use ringway_memory::Mapping;
 use ringway_port_e1000::vfio_user::Observer;
 use ringway_port_e1000::{self as e1000, E1000, Model, RECEIVE_BUFFER, Settings};
+use ringway_port_tests::vhost_user::{PATIENCE, memfd};
 use ringway_switch::{Input, Port};
 use ringway_traffic::e1000::{VfioUser, register as r};
 
 use crate::stations::{ReceivedFrame, Station};
-use ringway_port_tests::vhost_user::{PATIENCE, memfd};
 
 /// Address of the guest's memory on the bus, and places of the rings and buffers in it.
 const MEMORY: u64 = 0x10_0000;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use ringway_abi::Shape;
 use ringway_abi::offload::{Offload, PREFIX_BYTES};
+use ringway_port_tests::support::Client;
+use ringway_port_tests::vhost_user::{Vm, Watcher};
 use ringway_port_vhost_user::{self as vhost_user, Role, VhostUser};
 use ringway_switch::{Input, Port};
 use vhost::vhost_user::Frontend;
 use {ringway_port_process as process, ringway_port_stream as stream};
 
 use crate::e1000;
-use ringway_port_tests::support::Client;
-use ringway_port_tests::vhost_user::{Vm, Watcher};
 
 /// A frame and its offload header.
 pub type ReceivedFrame = (Vec<u8>, Option<Offload>);

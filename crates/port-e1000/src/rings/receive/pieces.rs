@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use ringway_memory::View;
+use ringway_port::copy::Source;
+use ringway_port::guest::{Space, count_work};
 use ringway_switch::Frame;
 
 use super::queue::{Destination, Receive, SHORTEST, write_zeroes};
@@ -12,8 +14,6 @@ use crate::rings::descriptor::Words;
 use crate::rings::fault::RingFault;
 use crate::rings::format::{NO_SUMS, Status};
 use crate::rings::traffic::Group;
-use ringway_port::copy::Source;
-use ringway_port::guest::{Space, count_work};
 
 /// Most descriptors of a frame: enough for 16 KiB in buffers of 256 bytes.
 const LONGEST: usize = 80;

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use ringway_memory::{HEAD_BYTES, Head, View, prefetch_write};
+use ringway_port::copy::{self, FEW, ROW, prefetch};
+use ringway_port::guest::{GuestMemory, Space};
 use ringway_switch::{Accepts, Frame};
 
 use super::received::Received;
@@ -12,8 +14,6 @@ use crate::rings::fault::RingFault;
 use crate::rings::format::{Format, NO_SUMS, Status};
 use crate::rings::settings::ReceiveSettings;
 use crate::rings::traffic::Group;
-use ringway_port::copy::{self, FEW, ROW, prefetch};
-use ringway_port::guest::{GuestMemory, Space};
 
 /// Shortest frame in bytes without frame check sequence. Shorter frames are padded.
 pub(super) const SHORTEST: usize = 60;

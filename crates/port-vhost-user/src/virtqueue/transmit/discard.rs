@@ -1,14 +1,14 @@
 //! Frames that go back unseen, with nothing read but their descriptors.
 
 use ringway_memory::PrefixComparer;
+use ringway_port::copy::ROW;
+use ringway_port::gather::{MAX_FRAME, SHORTEST_FRAME, begins_with};
+use ringway_port::guest::{GuestMemory, Space};
 use ringway_switch::Discarded;
 
 use super::queue::{ASKS, MOST_STEPS, Transmit};
 use crate::virtqueue::fault::RingFault;
 use crate::virtqueue::ring::{Head, RUN, Ring, WRITE, plain, walk};
-use ringway_port::copy::ROW;
-use ringway_port::gather::{MAX_FRAME, SHORTEST_FRAME, begins_with};
-use ringway_port::guest::{GuestMemory, Space};
 
 impl<R: Ring> Transmit<R> {
     /// Takes chains and drops their frames, until `discarded` counts `most` frames or no more are available. The next

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use ringway_memory::{View, prefetch_read};
+use ringway_port::copy::{FEW, LINE, ROW};
+use ringway_port::gather::{Bounce, Gather, MAX_FRAME, Pieces};
+use ringway_port::guest::{DirtyLog, GuestMemory, Space};
 use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use crate::virtqueue::fault::RingFault;
 use crate::virtqueue::inflight::InflightNote;
 use crate::virtqueue::ring::{Chain, Descriptor, Head, RUN, Ring, WRITE, plain, walk};
-use ringway_port::copy::{FEW, LINE, ROW};
-use ringway_port::gather::{Bounce, Gather, MAX_FRAME, Pieces};
-use ringway_port::guest::{DirtyLog, GuestMemory, Space};
 
 /// A collect ends after this many steps, which are descriptors of chains and pieces of their buffers. The ring may name
 /// the same long chain again and again, and a buffer may span as many regions as the guest has. The next visit takes

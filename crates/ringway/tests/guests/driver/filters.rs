@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use ringway_client::Port;
+use ringway_scenes::frame;
 
 use super::*;
 use crate::e1000::long::vlan;
 use crate::features::pings;
 use crate::scene::address;
-use ringway_scenes::frame;
 
 /// More frames than the guest's own traffic has.
 const MANY: u64 = 100;

@@ -1,11 +1,12 @@
 //! XDP programs in the driver.
 
-use super::settings::{fails, with_netconsole};
-use super::*;
-use crate::e1000::talk;
 use ringway_client::Port;
 use ringway_scenes::{receive, send};
 use ringway_testing::frame::patterned;
+
+use super::settings::{fails, with_netconsole};
+use super::*;
+use crate::e1000::talk;
 
 const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const FRAMES: u32 = 50;

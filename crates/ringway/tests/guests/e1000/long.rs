@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use ringway_guests::{Nic, bulk};
+use ringway_scenes::{frame, until};
 
 use super::short::{link, self_test};
 use super::*;
-use ringway_scenes::{frame, until};
 
 /// Number of copies of the data that are sent during the disturbance.
 const TIMES: u32 = 10;

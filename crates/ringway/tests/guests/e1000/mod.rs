@@ -8,11 +8,11 @@ pub mod long;
 pub mod short;
 
 use ringway_guests::{Builder, Guest, Nic, Qemu, Release};
+use ringway_scenes::Daemon;
 use ringway_testing::{PATIENCE, skip};
 
 use crate::features::{pings, transfer};
 use crate::scene::{self, address, address6, boot, mac, wait_for};
-use ringway_scenes::Daemon;
 
 /// The NICs of each guest in their order: a name, and the port's keys.
 const NICS: [(&str, &str); 3] = [

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
+use ringway_scenes::until;
 use serde_json::json;
 
 use super::long::load;
 use super::*;
-use ringway_scenes::until;
 
 #[test]
 fn guests_with_unmodified_drivers_talk_pass_their_self_test_and_outlive_ringway() {
