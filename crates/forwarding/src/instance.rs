@@ -123,7 +123,7 @@ impl Instance {
             layout,
             seen: 0,
             frames: typed(&instance, &mut store, "ringway_frames")?,
-            ports: optional(&instance, &mut store, "ringway_port"),
+            ports: optional(&instance, &mut store, "ringway_ports"),
             timer: optional(&instance, &mut store, "ringway_timer"),
             tell: optional(&instance, &mut store, "ringway_tell"),
             save: optional(&instance, &mut store, "ringway_save"),

@@ -38,7 +38,7 @@ const EXPORTS: [Export; 9] = [
     Export { name: "ringway_interface", must: true, parameters: 0, results: 1 },
     Export { name: "ringway_start", must: true, parameters: 0, results: 1 },
     Export { name: "ringway_frames", must: true, parameters: 2, results: 0 },
-    Export { name: "ringway_port", must: false, parameters: 0, results: 0 },
+    Export { name: "ringway_ports", must: false, parameters: 0, results: 0 },
     Export { name: "ringway_timer", must: false, parameters: 0, results: 0 },
     Export { name: "ringway_tell", must: false, parameters: 1, results: 1 },
     Export { name: "ringway_save", must: false, parameters: 0, results: 0 },

@@ -32,7 +32,7 @@ impl Phase {
             Phase::Instantiate => "the start section",
             Phase::Start => "ringway_start",
             Phase::Frames => "ringway_frames",
-            Phase::Ports => "ringway_port",
+            Phase::Ports => "ringway_ports",
             Phase::Timer => "ringway_timer",
             Phase::Tell => "ringway_tell",
             Phase::Save => "ringway_save",

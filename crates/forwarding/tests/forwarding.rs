@@ -138,7 +138,7 @@ fn the_ports_are_shown_before_the_first_batch_and_after_each_change() {
     // Sends to the port that has the name "p2" at present; fails without.
     let module = module(&format!(
         r#"(data (i32.const 64) "p2") (global $to (mut i32) (i32.const -1)) {START}
-        (func (export "ringway_port") (global.set $to (call $port_by_name (i32.const 64) (i32.const 2))))
+        (func (export "ringway_ports") (global.set $to (call $port_by_name (i32.const 64) (i32.const 2))))
         (func (export "ringway_frames") (param $count i32) (param $port i32)
           (if (i32.lt_s (global.get $to) (i32.const 0)) (then unreachable))
           (call $verdicts (local.get $count) (i32.or (i32.const 0x10000) (global.get $to))))"#
