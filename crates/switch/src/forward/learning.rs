@@ -8,7 +8,7 @@ use crate::topology::{Forward, Member, Switch};
 
 /// A learning bridge (VALE §3.2): an address is at the port that last sent from it. Bound addresses are at their port.
 ///
-/// Where frames may wait in their sender's ring after this, and are looked at again, [`learn_sources`] learns from those that leave it.
+/// Where frames may wait in their sender's ring after this, and are looked at again, `learn_sources` learns from those that leave it.
 #[derive(Debug, Default)]
 pub struct Learning;
 
