@@ -256,14 +256,15 @@ class Message(TypedDict, total=False):
 
 
 class Mistake(TypedDict, total=False):
-    """The description of a mistake in `/openapi.json`."""
+    """A part of a configuration that cannot be used."""
 
     key: Required[str]
-    """The key that is wrong."""
-    right: str | None
-    """What would be right."""
+    """The key, from the root of what was read: `port.vm1.weight` in a file, `weight` in `port add`. Empty for text
+    that is not TOML."""
+    right: str
+    """What would be right; empty when `what` says it."""
     what: Required[str]
-    """What is wrong with it."""
+    """What was wrong."""
 
 
 MoveStatus = TypedDict("MoveStatus", {

@@ -527,14 +527,14 @@ class Ends(Scene):
         self.until(lambda: b.ended, "the end")
         self.assertTrue(select.select([b], [], [], LIMIT)[0])
         self.assertEqual(number_of(b.recv(timeout=LIMIT)[0]), 5)
-        with self.assertRaisesRegex(ringway.PortEnded, "the port was deleted"):
+        with self.assertRaisesRegex(ringway.PortEnded, "the port was removed"):
             b.recv(timeout=LIMIT)
         with self.assertRaises(ringway.PortEnded):
             b.recv_bytes(timeout=0)
         with self.assertRaises(ringway.PortEnded):
             for _ in range(1000):
                 b.send(frame(), timeout=LIMIT)
-        self.assertRegex(b.ended or "", "the port was deleted")
+        self.assertRegex(b.ended or "", "the port was removed")
         self.assertTrue(select.select([b], [], [], 0)[0])
         b.close()
 

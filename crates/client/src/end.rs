@@ -85,9 +85,9 @@ mod tests {
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let end = End::unknown().unwrap();
         assert_eq!(end.known(), None);
-        send(&far, &Reply::Refused("the port was deleted".to_owned()).encode(), SendFlags::empty()).unwrap();
+        send(&far, &Reply::Refused("the port was removed".to_owned()).encode(), SendFlags::empty()).unwrap();
         drop(far);
-        assert_eq!([end.take(&near), end.take(&near)], ["the port was deleted"; 2]);
+        assert_eq!([end.take(&near), end.take(&near)], ["the port was removed"; 2]);
         assert_eq!(recv(&near, &mut [0; REPLY_BYTES][..], RecvFlags::DONTWAIT), Ok((0, 0)), "the message is taken");
     }
 

@@ -10,7 +10,7 @@ use super::drop_reason::DropReason;
 /// Most segments of one frame: 64 bytes each make 64 KiB. With smaller segments one frame would cost more than a batch.
 pub(crate) const MAX_SEGMENTS: usize = 1024;
 
-const ETHERNET: usize = 14;
+pub(super) const ETHERNET: usize = 14;
 /// Bytes of a VLAN tag, which may be added to a frame before segmentation.
 pub(super) const TAG_BYTES: usize = 4;
 pub(crate) const IPV4_BYTES: usize = 20;

@@ -5,15 +5,13 @@ use ringway_memory::HEAD_BYTES;
 
 use super::drop_reason::DropReason;
 use super::headers::{
-    Headers, IPV6_BYTES, MAX_FRAME, MOST_IP_BYTES, SegmentableHeaders, TAG_BYTES, UDP, UDP_BYTES, count,
+    ETHERNET, Headers, IPV6_BYTES, MAX_FRAME, MOST_IP_BYTES, SegmentableHeaders, TAG_BYTES, UDP, UDP_BYTES, count,
 };
 
 /// Most bytes of all headers: those of Geneve over IPv6 with all its options, around TCP over IPv6 with all its options, take 448.
 pub(crate) const MOST_HEADERS: usize = 512;
 
 /// Finds the headers of the tunnel and of the packet in it in the first bytes of a frame. Returns `None` if they contradict the offload.
-///
-/// The tunnel's headers up to the UDP header are within the bytes that policy reads.
 pub(crate) fn find(head: &[u8], offload: &Offload, tunnel: Tunnel) -> Option<(Headers, SegmentableHeaders)> {
     let outer = Headers::read(head.get(..HEAD_BYTES).unwrap_or(head))?;
     let inner = Headers::read_packet(head, tunnel.inner_ip.into())?;
@@ -39,13 +37,31 @@ pub(crate) fn admit(head: &[u8], len: usize, offload: Offload, tunnel: Tunnel) -
 }
 
 fn segments(head: &[u8], len: usize, offload: Offload, tunnel: Tunnel) -> Option<(Offload, usize)> {
-    let (outer, inner) = find(head, &offload, tunnel)?;
+    let (tunnel, outer, inner) = locate(head, &offload, tunnel)?;
     let payload = len.checked_sub(inner.end)?;
-    if !offload.needs_csum || inner.end + TAG_BYTES > MOST_HEADERS {
+    // A receiver's tag may come before all of them, and what policy reads has to have the tunnel's UDP header then, too.
+    let has_room = inner.end + TAG_BYTES <= MOST_HEADERS && outer.transport + UDP_BYTES + TAG_BYTES <= HEAD_BYTES;
+    if !offload.needs_csum || !has_room {
         return None;
     }
     let size = usize::from(offload.gso_size);
     let ip_bytes = (inner.end + payload.min(size)).checked_sub(outer.ip + if outer.v6 { IPV6_BYTES } else { 0 })?;
     let segments = count(payload, size).filter(|_| ip_bytes <= MOST_IP_BYTES)?;
-    Some((Offload { hdr_len: inner.end as u16, ..offload }, segments))
+    Some((Offload { hdr_len: inner.end as u16, tunnel: Some(tunnel), ..offload }, segments))
+}
+
+/// Finds the headers where they are. Linux (6.18) counts the tunnel's places without a VLAN tag that it writes into the frame, and takes the tag's
+/// type for the version of the outer header.
+fn locate(head: &[u8], offload: &Offload, told: Tunnel) -> Option<(Tunnel, Headers, SegmentableHeaders)> {
+    let outer = Headers::read(head.get(..HEAD_BYTES).unwrap_or(head))?;
+    let udp = u16::try_from(outer.transport).ok()?;
+    let at = |inner_ip| {
+        let tunnel = Tunnel { v6: outer.v6, udp, inner_ip, ..told };
+        find(head, offload, tunnel).map(|(outer, inner)| (tunnel, outer, inner))
+    };
+    let behind_tag = || at(told.inner_ip.checked_add(TAG_BYTES as u16).filter(|_| outer.ip > ETHERNET)?);
+    let found = at(told.inner_ip).or_else(behind_tag)?;
+    // Segmentation writes what the sender says to be the packet's headers. Where the tunnel's own header says where the packet is, it is there.
+    let is_another = |packet: &Headers| packet.ip != found.2.ip || packet.transport != found.2.transport;
+    if outer.inner(head).as_ref().is_some_and(is_another) { None } else { Some(found) }
 }

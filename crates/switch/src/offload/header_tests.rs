@@ -162,10 +162,10 @@ fn a_tunnel_that_is_not_where_the_offload_says_is_refused() {
     let tunnel = offload.tunnel.expect("a tunnel");
     let with = |change: Tunnel| pushed(&bytes, Offload { tunnel: Some(change), ..offload });
     assert_eq!(with(tunnel), Ok(offload));
+    // These are seen in the frame.
+    assert_eq!(with(Tunnel { v6: true, udp: tunnel.udp + 4, ..tunnel }), Ok(offload));
     let refused = Err(DropReason::BadOffload);
     for (what, change) in [
-        ("it is over IPv4", Tunnel { v6: true, ..tunnel }),
-        ("its UDP header is elsewhere", Tunnel { udp: tunnel.udp + 4, ..tunnel }),
         ("the packet within is elsewhere", Tunnel { inner_ip: tunnel.inner_ip + 1, ..tunnel }),
         ("it would begin in front of the UDP payload", Tunnel { inner_ip: 14, ..tunnel }),
         ("it is beyond the frame", Tunnel { inner_ip: u16::MAX, ..tunnel }),
@@ -188,4 +188,67 @@ fn a_tunnel_that_is_not_where_the_offload_says_is_refused() {
     let mut tcp = bytes.clone();
     tcp[23] = 6;
     assert_eq!(pushed(&tcp, offload), refused, "not UDP");
+}
+
+/// As Linux (6.18) does it: the checksum's place counts the tag, the tunnel's places do not.
+#[test]
+fn a_tunnel_is_found_behind_a_tag_that_its_places_do_not_count() {
+    for v6 in [false, true] {
+        let (mut bytes, offload) = InTunnel { v6, ..InTunnel::default() }.build();
+        let told = offload.tunnel.expect("a tunnel");
+        bytes.splice(12..12, [0x81, 0, 0, 5]);
+        let tagged = Offload { csum_start: offload.csum_start + 4, hdr_len: offload.hdr_len + 4, ..offload };
+        let tunnel = Tunnel { udp: told.udp + 4, inner_ip: told.inner_ip + 4, ..told };
+        let seen = Offload { tunnel: Some(tunnel), ..tagged };
+        assert_eq!(pushed(&bytes, Offload { tunnel: Some(Tunnel { v6: false, ..told }), ..tagged }), Ok(seen));
+        assert_eq!(pushed(&bytes, seen), Ok(seen));
+    }
+}
+
+#[test]
+fn a_packet_that_is_not_where_the_tunnels_own_header_says_is_refused() {
+    let (mut bytes, offload) = InTunnel::default().build();
+    let tunnel = offload.tunnel.expect("a tunnel");
+    // The payload begins like another packet.
+    let (inner, end) = (usize::from(tunnel.inner_ip), usize::from(offload.hdr_len));
+    let headers = bytes[inner..end].to_vec();
+    bytes.splice(end..end, headers);
+    let within = (end - inner) as u16;
+    let other = Offload {
+        csum_start: offload.csum_start + within,
+        hdr_len: offload.hdr_len + within,
+        tunnel: Some(Tunnel { inner_ip: tunnel.inner_ip + within, ..tunnel }),
+        ..offload
+    };
+    assert_eq!(pushed(&bytes, other), Err(DropReason::BadOffload));
+    // Nobody here knows what this port's tunnels look like.
+    bytes[usize::from(tunnel.udp) + 2] ^= 1;
+    assert_eq!(pushed(&bytes, other), Ok(other));
+}
+
+#[test]
+fn the_tunnels_udp_header_is_within_what_policy_reads_also_behind_a_receivers_tag() {
+    let (bytes, offload) = InTunnel { v6: true, ..InTunnel::default() }.build();
+    let tunnel = offload.tunnel.expect("a tunnel");
+    // Destination options of eight bytes each, behind the IPv6 header.
+    for extensions in 0..12_u16 {
+        let mut longer = bytes.clone();
+        let mut chain = Vec::new();
+        for number in 0..extensions {
+            chain.extend([if number + 1 == extensions { 17 } else { 60 }, 0, 1, 4, 0, 0, 0, 0]);
+        }
+        if extensions > 0 {
+            longer[20] = 60;
+        }
+        longer.splice(54..54, chain);
+        let by = 8 * extensions;
+        let moved = Offload {
+            csum_start: offload.csum_start + by,
+            hdr_len: offload.hdr_len + by,
+            tunnel: Some(Tunnel { udp: tunnel.udp + by, inner_ip: tunnel.inner_ip + by, ..tunnel }),
+            ..offload
+        };
+        let fits = 54 + by + 8 + 4 <= 128;
+        assert_eq!(pushed(&longer, moved), if fits { Ok(moved) } else { Err(DropReason::BadOffload) }, "{extensions}");
+    }
 }

@@ -50,4 +50,4 @@ pub(crate) use pauses::Pauses;
 pub use tap::{FrameDirection, Tap, TappedFrame, Watch};
 pub use touching::Touching;
 pub use tuner::{Totals, Tuner};
-pub(crate) use verdicts::{Kept, Known};
+pub(crate) use verdicts::{Kept, Known, Scope};

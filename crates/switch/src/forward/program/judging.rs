@@ -11,7 +11,8 @@ use super::view::View;
 use crate::batch::{Batch, Destination, Frame, PortSet};
 use crate::forward::addresses::{admit, within};
 use crate::frame::{Accepts, Class, DropReason, Gso, Mac, Owner};
-use crate::port::{Kept, Known};
+use crate::poller_number::poller_number;
+use crate::port::{Kept, Known, Scope};
 use crate::topology::{Member, Switch};
 
 /// Bytes of a verdict.
@@ -139,10 +140,14 @@ impl<'j, 'm> Judging<'j, 'm> {
     pub(super) fn recall(&mut self, program: &Arc<Known>) {
         if self.keeps
             && let Some(mut kept) = self.from.port.verdicts().lock()
-            && kept.begin(Some(program))
+            && kept.begin(Some(program), self.scope(), self.now)
         {
             self.take_out(&mut kept);
         }
+    }
+
+    fn scope(&self) -> Scope {
+        Scope { view: Arc::as_ptr(self.view) as usize, poller: poller_number() }
     }
 
     #[cold]

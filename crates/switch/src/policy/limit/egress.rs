@@ -1,6 +1,6 @@
 //! The egress limit of a port, and each sender's share of it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::Bucket;
@@ -39,6 +39,8 @@ struct SenderShare {
     waiting: Waiting,
     /// Bytes by which the sender's last frame went beyond what it was allowed.
     overshoot: AtomicU64,
+    /// It was allowed something. Until then it has no credit: one that comes anew again and again would take all that the limit brings.
+    was_allowed: AtomicBool,
 }
 
 /// How many of a sender's frames may be delivered now.
@@ -159,7 +161,8 @@ impl Egress {
     }
 
     fn credit_of(&self, sender: &SenderShare, from: Sender) -> u64 {
-        let Some(bucket) = self.shared_bits().filter(|_| self.limit.excess == Excess::Shape) else { return 0 };
+        let shapes = self.limit.excess == Excess::Shape && sender.was_allowed.load(Ordering::Relaxed);
+        let Some(bucket) = self.shared_bits().filter(|_| shapes) else { return 0 };
         let depth = self.limit.depth();
         let part = bucket.part(depth.bytes, from.weight).min(MOST_CREDIT);
         let ahead = (bucket.ahead(&sender.bits, from.weight) / BYTE) as u64;
@@ -175,6 +178,7 @@ impl Egress {
         }
         if most.bytes > 0 {
             sender.overshoot.store(bytes.saturating_sub(most.bytes), Ordering::Relaxed);
+            sender.was_allowed.store(true, Ordering::Relaxed);
         }
     }
 

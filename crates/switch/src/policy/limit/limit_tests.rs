@@ -432,6 +432,26 @@ fn who_leaves_hands_no_debt_to_the_next_port_with_its_index_and_takes_it_along()
 }
 
 #[test]
+fn who_comes_anew_again_and_again_gets_no_credit_each_time() {
+    let mut limit = Limit::new(bits(10_000_000, 125_000));
+    limit.excess = Excess::Shape;
+    let egress = Egress::new(limit);
+    let (beside, short) = (member(1), Cost::of_one(200));
+    let give = |to: &Member, now: u64| egress.admit(to.sender(), std::iter::once(short), None, 0, now).given;
+    let credit = |to: &Member| (0..10_000).filter(|_| egress.pass_on_credit(to.sender(), short)).count();
+    // The burst is gone.
+    while give(&beside, START) + give(&tenant(1000), START) == 2 {}
+    assert!(credit(&tenant(1000)) > 0, "a client that was allowed something may go beyond");
+    for account in 1001..1100 {
+        assert_eq!((give(&tenant(account), START), credit(&tenant(account))), (0, 0), "{account}");
+    }
+    // As the first one has used its credit up, the limit takes its time to pay for it.
+    let now = START + 1_000_000_000;
+    assert_eq!(give(&tenant(1100), now), 1);
+    assert!(credit(&tenant(1100)) > 0);
+}
+
+#[test]
 fn one_that_sends_now_and_then_finds_something_in_what_a_flood_is_limited_by() {
     for every in [20, 45, 70, 100, 250].map(|ms| ms * 1_000_000) {
         let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
