@@ -123,7 +123,8 @@ oracle:
 # Tests that repeat less in `make test`, in their long form (testing/src/whole.rs).
 whole:
 	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --no-fail-fast $(addprefix --test ,$(WHOLE))
-	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --lib -- congestion limit virtqueue e1000
+	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --lib -- congestion limit virtqueue
+	RINGWAY_WHOLE=1 $(CARGO) test --profile tests -p ringway-port-e1000 --lib
 
 # Every message of vhost-user 100,000 times.
 repeats:

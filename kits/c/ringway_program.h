@@ -57,7 +57,7 @@ struct ringway_frame {
     uint16_t vlan;      /* that the switch has put it in, 1 to 4094; 0: the switch has no VLANs */
     uint8_t priority;   /* of its VLAN tag, 0 to 7; 0 without a tag */
     uint8_t offload;    /* left to the receiver: 0 nothing, else 1 (checksum), plus 2 (TCP over IPv4 is to be segmented), 4 (TCP over IPv6),
-                           8 (UDP is to be segmented), 16 (UDP is to be fragmented), and 32 if the segments are in the UDP tunnel that the frame begins with */
+                           8 (UDP is to be segmented), 16 (UDP is to be fragmented), and 32 if the packet that the receiver segments is in a UDP tunnel */
     uint16_t segment;   /* bytes of payload in each segment; 0 without segmentation */
     uint8_t head_bytes; /* bytes of the head that belong to the frame; those behind are 0 */
     uint8_t reserved[3];

@@ -34,7 +34,8 @@ pub struct Offload {
     pub tunnel: Option<Tunnel>,
 }
 
-/// A UDP tunnel, such as VXLAN or Geneve, around a packet to be segmented: every segment has the tunnel's headers, too (virtio 1.4, 5.1.6.2).
+/// A UDP tunnel, such as VXLAN or Geneve, around a packet that the receiver has to segment. The receiver puts the tunnel's headers in front of
+/// each segment (virtio 1.4, 5.1.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// True if the tunnel is over IPv6, false if it is over IPv4.

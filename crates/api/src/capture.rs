@@ -56,7 +56,7 @@ pub struct CaptureOptions {
     pub count: Option<u64>,
     /// Longest time.
     pub duration: Option<Duration>,
-    /// Frames of which direction.
+    /// The direction of the frames.
     pub direction: CaptureDirection,
     /// Whether lost frames are captured, too.
     pub drops: bool,

@@ -180,7 +180,7 @@ impl Watcher {
         all_sleep
     }
 
-    /// Returns true if the kernel keeps a thread of which two looks have seen this, or the thread waits for one that is kept.
+    /// `seen`: what two looks saw of a thread. Returns true if the kernel keeps that thread, or if it waits for a thread that the kernel keeps.
     fn is_kept(&self, seen: Seen) -> bool {
         match seen.state {
             Some('D') => true,
@@ -268,7 +268,7 @@ fn port_at(shared: &Shared, place: Place) -> Option<Known> {
     })
 }
 
-/// The port whose client's memory keeps a thread of which two looks have seen this, if that can be no other.
+/// `seen`: what two looks saw of a thread. Returns the port whose client's memory keeps that thread, if no other port can be the cause.
 fn culprit(shared: &Shared, shift: &Shift, seen: Seen) -> Option<Known> {
     if seen.state != Some('D') {
         return None;

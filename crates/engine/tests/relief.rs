@@ -54,7 +54,8 @@ fn keep(lan: &Lan, cost: &Cost, [from, to]: [usize; 2]) -> kept::Keeper {
     keeper
 }
 
-/// Returns true if the thread that is to be kept next pays this cost. [`Cost::is_paying`] may tell of one that was let go and has not gone on yet.
+/// Returns true if the thread that the test keeps next pays this cost. [`Cost::is_paying`] may still name a thread that the test let go and that
+/// has not gone on yet.
 fn is_kept_at(cost: &Cost) -> bool {
     lock(&cost.keep).is_none()
 }

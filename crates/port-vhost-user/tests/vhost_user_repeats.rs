@@ -14,7 +14,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size_force;
 
 /// Number of repeats, unless `RINGWAY_REPEATS` is set. `make nightly` repeats four times as often.
 const TIMES: usize = 25_000;
-/// The same of messages with descriptors, each of which the closer receives and closes.
+/// Number of repeats of messages with descriptors. The closer receives and closes each descriptor.
 const TIMES_WITH_FILES: usize = 10_000;
 const AT_ONCE: usize = 100;
 /// Growth in kilobytes that is no leak: less than 42 bytes a repeat, 105 with descriptors.

@@ -222,7 +222,7 @@ impl<'a, H: Head> Frame<'a, H> {
     }
 
     /// What the receiver still has to do: 0 nothing, 1 compute the checksum, and with that 2 segment TCP over IPv4, 4 segment TCP over IPv6,
-    /// 8 segment UDP or 16 fragment UDP; with 32, what is to be segmented is in the UDP tunnel that the frame begins with.
+    /// 8 segment UDP or 16 fragment UDP; with 32, the packet that the receiver segments is in a UDP tunnel.
     #[inline]
     #[must_use]
     pub fn offload(&self) -> u8 {

@@ -1,4 +1,4 @@
-//! The headers of frames whose segments are in UDP tunnels, such as VXLAN and Geneve.
+//! The headers of frames that hold a packet in a UDP tunnel, such as VXLAN or Geneve, and that the receiver has to segment.
 
 use ringway_abi::offload::{Gso, Offload, Tunnel};
 use ringway_memory::HEAD_BYTES;

@@ -21,8 +21,8 @@ const UNSEEN: u32 = 1;
 /// What verdicts hold for, besides the program: they name ports of a view, and sets of the instance that a poller has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
-    /// Address of the view.
-    pub(crate) view: usize,
+    /// Version of the view: no two have the same.
+    pub(crate) view: u64,
     /// The poller.
     pub(crate) poller: usize,
 }

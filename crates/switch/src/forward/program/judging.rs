@@ -147,7 +147,7 @@ impl<'j, 'm> Judging<'j, 'm> {
     }
 
     fn scope(&self) -> Scope {
-        Scope { view: Arc::as_ptr(self.view) as usize, poller: poller_number() }
+        Scope { view: self.view.version(), poller: poller_number() }
     }
 
     #[cold]
