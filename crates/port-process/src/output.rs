@@ -333,9 +333,9 @@ fn give_rows<'b, 'm: 'b, S: Stride, const PREFIX: usize, const ROW: usize>(
     let (mut given, mut bytes) = (0, 0);
     let waited = frames.clone().next().is_some_and(|frame| frame.has_waited());
     loop {
-        let (row, slots, mut found, mut all_short) = (frames.clone(), &slots[given..], 0, true);
+        let (row, slots, mut found, mut longs) = (frames.clone(), &slots[given..], 0, 0_usize);
         let places = rooms.iter_mut().zip(&mut firsts);
-        for (([word, _], (room, first)), frame) in slots.iter().zip(places).zip(frames.clone()) {
+        for (frame, ([word, _], (room, first))) in frames.clone().zip(slots.iter().zip(places)) {
             let (slot, len) = (Slot::from_word(word.load(Ordering::Relaxed)), PREFIX + frame.len());
             // A slot that cannot be filled stays unchanged, so that the client can find its mistake there.
             let Some(buffer) = memory.buffer(slot).and_then(|all| all.sub(0, len)) else { break };
@@ -343,7 +343,7 @@ fn give_rows<'b, 'm: 'b, S: Stride, const PREFIX: usize, const ROW: usize>(
                 if !waited {
                     prefetch(buffer, prefetch_write);
                 }
-                all_short = false;
+                longs += 1;
             }
             // Most slots had the same contents in the last lap.
             let (old, new) = (slot.to_word(), Slot { len: len as u16, flags: 0, ..slot }.to_word());
@@ -358,7 +358,7 @@ fn give_rows<'b, 'm: 'b, S: Stride, const PREFIX: usize, const ROW: usize>(
             frames.nth(found - 1);
         }
         let (rooms, firsts) = (&rooms[..found], &firsts[..found]);
-        if all_short && PREFIX == 0 {
+        if longs == 0 && PREFIX == 0 {
             copy::write_short_row::<0>(rooms, firsts);
         } else if waited {
             if PREFIX > 0 {
