@@ -164,7 +164,7 @@ fn a_processor_that_is_taken_away_while_a_port_is_served_and_is_not_accounted_fo
             from.costs[0].paid.load(Ordering::Relaxed) >= 300 && to.costs[1].paid.load(Ordering::Relaxed) >= 300
         });
     });
-    // Of some visits 250 us are charged, as an access may have taken so long. 600 ms and 300 ms were taken away.
+    // Visits in which two accesses were interrupted may be charged for one of them, 200 us. 600 ms and 300 ms were taken away.
     for port in 0..4 {
         let seen = lan.slow(port);
         assert!(seen.longest_ns < 500_000 && seen.charged_ns <= 15_000_000 && !seen.quarantined, "{port}: {seen:?}");

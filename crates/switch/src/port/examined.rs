@@ -20,9 +20,9 @@ use super::input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
 use crate::batch::{Batch, MOST_BYTES};
 use crate::time::{Measure, Moment};
 
-/// Nanoseconds of an access that nothing else need explain: a delivery or a discard may read some thousand descriptors of chains, which nobody
-/// counts.
-const UNCOUNTED: u64 = 250_000;
+/// Nanoseconds of an access that nothing else need explain: a delivery or a discard may read a thousand descriptors of chains, which nobody
+/// counts. Not more than any visit may take, so that a processor that is taken away in one access of a visit costs no port anything.
+const UNCOUNTED: u64 = 200_000;
 /// Most nanoseconds that a counted step explains: a descriptor in memory that is neither in a cache nor in a TLB. Measured: 220.
 const STEP: u64 = 500;
 
