@@ -9,7 +9,7 @@
 //! ```text
 //!   pass        collect, admit, forward, deliver, release; which port a panic belongs to
 //!     |
-//!   egress      delivery: limit, shares, VLAN tag, software offload, capture
+//!   egress      delivery: limit, shares, VLAN tag, offload (coalescing, segmentation, checksums), capture
 //!     |
 //!   forward     learning bridge, MAC map, programs; whether a port may receive a frame; frames that wait
 //!     |
@@ -44,8 +44,6 @@ mod table;
 mod time;
 mod topology;
 
-#[cfg(test)]
-mod offload;
 #[cfg(test)]
 mod testing;
 

@@ -1,4 +1,9 @@
-//! In-memory ports, and a switch of such ports, for tests.
+//! For tests: in-memory ports, a switch of such ports, and frames: complete ones (`samples`), those of hostile senders (`hostile`), and what
+//! another library reads of them (`reading`).
+
+pub(crate) mod hostile;
+pub(crate) mod reading;
+pub(crate) mod samples;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};

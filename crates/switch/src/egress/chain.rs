@@ -11,8 +11,8 @@
 //! Frames for a congested port that takes nothing at all are refused before that ([`super::shares::Closed`]).
 
 use super::capture::Captured;
-use super::coalesce::{CoalesceScratch, Coalesced, joins, may_join};
 use super::limit::{BeyondLimit, Limited};
+use super::offload::coalesce::{CoalesceScratch, Coalesced, joins, may_join};
 use super::offload::{OffloadScratch, SoftwareOffload};
 use super::receiver::Receiver;
 use super::shares::{QueueScratch, Shared};

@@ -2,8 +2,8 @@
 //!
 //! - `outgoing`: a batch to be delivered. `deliver`: a list of frames for each destination. `flood`: which ports may
 //!   get flooded frames.
-//! - `transmit`: frames to one port. `chain`: the wrappers around its output, from the outside in `limit`, `shares`, `tag`, `coalesce`,
-//!   `offload` (with `segment`, `tunnel`), `capture`; `receiver`: what they share.
+//! - `transmit`: frames to one port. `chain`: the wrappers around its output, from the outside in `limit`, `shares`, `tag`,
+//!   `offload` (coalescing, segmentation, checksums), `capture`; `receiver`: what they share.
 //! - `backlog`, `detour`: frames for a port in quarantine.
 //! - `progress`, `blame`: the frames that are in no counter yet if there is a panic.
 
@@ -11,7 +11,6 @@ mod backlog;
 mod blame;
 mod capture;
 mod chain;
-mod coalesce;
 mod deliver;
 mod detour;
 mod flood;
@@ -20,11 +19,9 @@ mod offload;
 mod outgoing;
 mod progress;
 mod receiver;
-mod segment;
 mod shares;
 mod tag;
 mod transmit;
-mod tunnel;
 
 #[cfg(test)]
 mod watch_tests;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::offload::samples::Sample;
 use crate::policy::{Bound, Bucket, Domain, Limit, Membership, Policy, Rates, Rules};
+use crate::testing::samples::Sample;
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::{DropReason, FloodPolicy, FrameDirection, Mac, Member, Owner, Switch, Tap, TappedFrame, Watch};
 

@@ -1,6 +1,6 @@
 //! Flooded frames to many ports: what a visit delivers is bounded.
 
-use crate::offload::samples::Sample;
+use crate::testing::samples::Sample;
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::{DropReason, Mac};
 

@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use ringway_memory::Mapping;
 
-use crate::offload::samples::Sample;
 use crate::policy::{Bound, Domain, Rules};
+use crate::testing::samples::Sample;
 use crate::testing::{Lan, Offer, Plan, begin_detour, frame, mac};
 use crate::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, DeliveryTime, Discarded, Examined, Frames, Input, Judging,

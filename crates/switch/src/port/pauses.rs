@@ -1,4 +1,4 @@
-//! When the frames from a port to another are looked at for segments that can be joined (`egress/coalesce`).
+//! When the frames from a port to another are looked at for segments that can be joined (`egress/offload/coalesce`).
 //!
 //! The pauses of a sender are in its own port, and each is that of one receiver: what a client sends, or what it cannot take, never keeps
 //! others from being given joined frames. Of more receivers than there are places, one takes the place of another: it has no pause then,

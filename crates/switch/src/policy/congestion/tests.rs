@@ -3,7 +3,7 @@
 use ringway_testing::whole;
 
 use crate::frame::Accepts;
-use crate::offload::samples::Sample;
+use crate::testing::samples::Sample;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Member, Time, pass};
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::offload::samples::Sample;
 use crate::policy::{Bucket, Egress, Excess, Limit, Policy, Rates, Shared, Storm};
+use crate::testing::samples::Sample;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Mac, Member};
 

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::offload::samples::Sample;
 use crate::policy::{Bound, Checks, Domain, Guard, Membership, Policy, Reach, Rules};
+use crate::testing::samples::Sample;
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{Accepts, DropReason, Mac, Member};
 

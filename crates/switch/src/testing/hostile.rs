@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{Accepts, Gso, Offload};
 use crate::testing::mac;
+use crate::{Accepts, Gso, Offload};
 
 /// A frame and its offload, by parts.
 #[derive(Clone, Debug)]

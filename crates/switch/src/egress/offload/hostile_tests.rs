@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::hostile::{Hostile, accepts, hostile};
-use super::reading::Reading;
-use super::samples::complete;
-use super::{Accepts, Gso};
 use crate::policy::{Bound, Claims, Domain, Membership, Rules};
+use crate::testing::hostile::{Hostile, accepts, hostile};
+use crate::testing::reading::Reading;
+use crate::testing::samples::complete;
 use crate::testing::{Lan, Plan};
+use crate::{Accepts, Gso};
 use crate::{DropReason, Member};
 
 /// How tags change on the way from port 0 to port 1.

@@ -5,8 +5,8 @@ use etherparse::{
     UdpHeader,
 };
 
-use super::{Gso, Offload};
 use crate::testing::mac;
+use crate::{Gso, Offload};
 
 const ETHERNET: usize = 14;
 

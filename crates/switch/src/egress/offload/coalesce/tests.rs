@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use ringway_memory::Mapping;
 
-use super::samples::{Sample, complete};
-use super::{Accepts, Gso, Offload};
+use crate::testing::samples::{Sample, complete};
 use crate::testing::{Lan, Plan, frame, mac};
+use crate::{Accepts, Gso, Offload};
 use crate::{DropReason, Examined, Headers, Moment, Time, TimeSpent, pass};
 
 const TSO: Accepts = Accepts::EVERYTHING;

@@ -4,10 +4,11 @@ use etherparse::{IpNumber, IpSlice, Ipv4Header, Ipv6FlowLabel, Ipv6Header, UdpHe
 use proptest::prelude::*;
 
 use super::finish_tests::{lan, samples};
-use super::samples::{Sample, complete};
-use super::{Accepts, Gso, Offload, on_a_wire};
 use crate::Tunnel;
+use crate::frame::headers::on_a_wire;
 use crate::testing::mac;
+use crate::testing::samples::{Sample, complete};
+use crate::{Accepts, Gso, Offload};
 
 const ETHERNET: usize = 14;
 

@@ -3,8 +3,8 @@
 use ringway_memory::Mapping;
 
 use super::tunnel_tests::InTunnel;
-use super::{Accepts, Gso, Offload};
 use crate::testing::{Plan, frame, mac};
+use crate::{Accepts, Gso, Offload};
 use crate::{BatchStorage, DropReason, Tunnel};
 
 const TCP4: Offload = Offload {

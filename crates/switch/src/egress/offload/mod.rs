@@ -1,32 +1,48 @@
 //! Offloads in software, for outputs that do not accept them: checksums, segmentation, fragmentation (VPE §4.6).
+//!
+//! `segment`: a frame that is cut; `tunnel`: one whose segments are in a UDP tunnel. `coalesce`: the opposite, for outputs that accept more
+//! than the sender did.
+
+pub(super) mod coalesce;
+mod segment;
+mod tunnel;
+
+#[cfg(test)]
+mod finish_tests;
+#[cfg(test)]
+mod header_tests;
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+mod tunnel_tests;
 
 use ringway_memory::View;
 
-use super::segment::{Cut, FragmentNumbers, TAIL_BYTES, Tail};
 use crate::batch::{Batch, BatchStorage, Cursor, Frame, Frames};
 use crate::frame::{Accepts, DropReason, Gso, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 use crate::time::Measure;
+use segment::{Cut, FragmentNumbers, TAIL_BYTES, Tail};
 
 /// Most frames that are processed before they are delivered.
 const CHUNK: usize = 128;
 
 /// Memory for offloads in software, kept between passes.
 #[derive(Debug)]
-pub(super) struct OffloadScratch {
+pub(in crate::egress) struct OffloadScratch {
     chunk: Option<BatchStorage>,
     /// The indices of a chunk's frames, in order.
     order: Box<[u16]>,
     tails: Box<[Tail]>,
     numbers: FragmentNumbers,
     /// While passes are examined: the clock.
-    pub(super) clock: Option<Measure>,
+    pub(in crate::egress) clock: Option<Measure>,
     /// Nanoseconds that the clock has measured.
-    pub(super) spent: u64,
+    pub(in crate::egress) spent: u64,
 }
 
 impl OffloadScratch {
-    pub(super) fn new() -> OffloadScratch {
+    pub(in crate::egress) fn new() -> OffloadScratch {
         OffloadScratch {
             chunk: Some(BatchStorage::new(CHUNK)),
             order: (0..CHUNK as u16).collect(),
@@ -39,9 +55,9 @@ impl OffloadScratch {
 }
 
 /// An output with software offloads: does the offloads that the inner output does not accept.
-pub(super) struct SoftwareOffload<'a> {
-    pub(super) output: &'a mut dyn Output,
-    pub(super) scratch: &'a mut OffloadScratch,
+pub(in crate::egress) struct SoftwareOffload<'a> {
+    pub(in crate::egress) output: &'a mut dyn Output,
+    pub(in crate::egress) scratch: &'a mut OffloadScratch,
 }
 
 impl Output for SoftwareOffload<'_> {

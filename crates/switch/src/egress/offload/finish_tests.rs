@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::hostile::Hostile;
-use super::samples::{Sample, complete};
-use super::{Accepts, Gso, Offload, on_a_wire};
+use crate::frame::headers::on_a_wire;
+use crate::testing::hostile::Hostile;
+use crate::testing::samples::{Sample, complete};
 use crate::testing::{Lan, Plan, frame, mac};
+use crate::{Accepts, Gso, Offload};
 use crate::{DropReason, Mac};
 
 const ALL: [Accepts; 6] = [Accepts::CSUM, Accepts::TSO4, Accepts::TSO6, Accepts::ECN, Accepts::UFO, Accepts::USO];

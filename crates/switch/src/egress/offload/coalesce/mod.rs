@@ -9,18 +9,20 @@
 
 mod flows;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 use flows::Plan;
 use ringway_memory::{HEAD_BYTES, View};
 
-use super::receiver::Receiver;
 use crate::batch::{Batch, BatchStorage, Frames};
+use crate::egress::receiver::Receiver;
 use crate::frame::{Accepts, Offload};
 use crate::port::{Counters, Output, OutputCapabilities, PortFault};
 
 /// Memory for joined frames, kept between passes.
 #[derive(Debug)]
-pub(super) struct CoalesceScratch {
+pub(in crate::egress) struct CoalesceScratch {
     plan: Plan,
     /// Taken while frames are delivered.
     chunk: Option<BatchStorage>,
@@ -31,7 +33,7 @@ pub(super) struct CoalesceScratch {
 }
 
 impl CoalesceScratch {
-    pub(super) fn new(batch_limit: usize) -> CoalesceScratch {
+    pub(in crate::egress) fn new(batch_limit: usize) -> CoalesceScratch {
         CoalesceScratch {
             plan: Plan::new(batch_limit),
             chunk: Some(BatchStorage::new(batch_limit)),
@@ -42,25 +44,25 @@ impl CoalesceScratch {
 }
 
 /// An output that is given joined frames where that is possible.
-pub(super) struct Coalesced<'a> {
-    pub(super) output: &'a mut dyn Output,
+pub(in crate::egress) struct Coalesced<'a> {
+    pub(in crate::egress) output: &'a mut dyn Output,
     /// Those of the client's output.
-    pub(super) capabilities: OutputCapabilities,
-    pub(super) receiver: Receiver<'a>,
+    pub(in crate::egress) capabilities: OutputCapabilities,
+    pub(in crate::egress) receiver: Receiver<'a>,
     /// The receiver is congested.
-    pub(super) is_shared: bool,
-    pub(super) scratch: &'a mut CoalesceScratch,
+    pub(in crate::egress) is_shared: bool,
+    pub(in crate::egress) scratch: &'a mut CoalesceScratch,
 }
 
 /// Returns true if some of these frames may be joined: there are several, and not all are short.
 #[inline(always)]
-pub(super) fn may_join(frames: &Frames<'_, '_>) -> bool {
+pub(in crate::egress) fn may_join(frames: &Frames<'_, '_>) -> bool {
     frames.len() > 1 && !frames.are_short()
 }
 
 /// Returns true if a client that accepts these offloads is given joined frames.
 #[inline(always)]
-pub(super) fn joins(accepts: Accepts) -> bool {
+pub(in crate::egress) fn joins(accepts: Accepts) -> bool {
     accepts.contains(Accepts::CSUM) && accepts.meets(Accepts::TSO4 | Accepts::TSO6)
 }
 
