@@ -35,8 +35,6 @@ SMOKE := lwep-latency lwep-bandwidth lwep-segmentation lwep-utilisation lwep-bin
   destinations switch-batch receive-batch send-batch frame-size idle-ports shaping shaping-counted shares flooded flooded-vhost programs-batch
 # Those that take a quarter of a minute or more even so: in `make smoke-release`.
 SMOKE_LONG := shaping-burst shaping-tcp shaping-guests shares-vhost programs-forwarding
-# The test programs with a long form. Those of unit tests are in `make whole` itself.
-WHOLE := demo documents gen_vhost hostile killed netmap
 # What the demo starts, and what fetches the kernel of its guests.
 DEMO_PACKAGES := iproute2 iputils-ping iperf3 ethtool qemu-system-x86 busybox-static cpio xz-utils zstd debian-archive-keyring gcc libc6-dev
 PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
@@ -122,7 +120,8 @@ oracle:
 
 # Tests that repeat less in `make test`, in their long form (testing/src/whole.rs).
 whole:
-	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --no-fail-fast $(addprefix --test ,$(WHOLE))
+	RINGWAY_WHOLE=1 $(CARGO) test --profile tests -p ringway --no-fail-fast --test documents --test hostile
+	RINGWAY_WHOLE=1 $(CARGO) test --profile tests -p ringway --no-fail-fast --test commands --test daemon --test libraries -- demo:: gen_vhost:: killed:: netmap::
 	RINGWAY_WHOLE=1 $(CARGO) test --profile tests --workspace --lib -- congestion limit virtqueue
 	RINGWAY_WHOLE=1 $(CARGO) test --profile tests -p ringway-port-e1000 --lib
 
@@ -255,7 +254,7 @@ python: $(PYTHON_TOOLS)/ready
 python-test: python
 	$(CARGO) fmt --manifest-path python/Cargo.toml --check
 	$(CARGO) clippy --profile $(PYTHON_PROFILE) --locked --manifest-path python/Cargo.toml --target-dir $(PYTHON_FOLDER)/build -- -D warnings
-	$(CARGO) test --profile tests --workspace --test bench --no-run
+	$(CARGO) test --profile tests --workspace --test commands --no-run
 	$(PYTHON_TOOLS)/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(PYTHON_FOLDER)/wheels/*.whl
 	cd python/tests && RINGWAY=$(CURDIR)/target/tests/ringway $(CURDIR)/$(PYTHON_TOOLS)/bin/python -W error::ResourceWarning \
 	  -m unittest discover
@@ -272,7 +271,7 @@ kits-test:
 # DPDK programs for every figure and take minutes: `ringway bench --quick` runs them too. The programs are those that `make unit` built:
 # no build with link-time optimisation. The tests of symbols stand for the libraries of `ringway exec`.
 smoke:
-	$(CARGO) test --profile tests --workspace --test bench --test symbols --no-run
+	$(CARGO) test --profile tests --workspace --test commands --test symbols --no-run
 	target/tests/ringway bench $(SMOKE) --quick --json target/bench-quick.json
 
 smoke-release: export PROFILE := packaged
@@ -282,7 +281,7 @@ smoke-release:
 
 # Experiments with virtual machines or other switches for each figure, and what they promise.
 experiments: deps
-	$(CARGO) test --profile tests -p ringway --test bench -- --ignored
+	$(CARGO) test --profile tests -p ringway --test commands -- bench:: --ignored
 
 # A build without forwarding programs.
 plain:

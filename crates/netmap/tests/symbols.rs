@@ -1,5 +1,5 @@
 //! The built library defines what it is meant to interpose. Cargo builds a package's library for its integration tests: this test is also
-//! why `cargo test` of the workspace builds the library for `crates/ringway/tests/netmap`.
+//! why `cargo test` of the workspace builds the library for `crates/ringway/tests/libraries/netmap`.
 
 #[test]
 fn the_library_defines_the_functions_that_programs_call() {

@@ -9,8 +9,8 @@ use crate::scratch::Scratch;
 
 /// The programs are written to these headers; the first two are those of the tests of the preload library.
 const HEADERS: [(&str, &str); 6] = [
-    ("netmap_abi.h", include_str!("../../../../crates/ringway/tests/netmap/netmap_abi.h")),
-    ("port.h", include_str!("../../../../crates/ringway/tests/netmap/port.h")),
+    ("netmap_abi.h", include_str!("../../../../crates/ringway/tests/libraries/netmap/netmap_abi.h")),
+    ("port.h", include_str!("../../../../crates/ringway/tests/libraries/netmap/port.h")),
     ("frame.h", include_str!("../../programs/frame.h")),
     ("netmap_end.h", include_str!("../../programs/netmap_end.h")),
     ("packet_end.h", include_str!("../../programs/packet_end.h")),

@@ -354,7 +354,7 @@ fn wireshark_shows_both_layouts() {
     assert!(lines.iter().any(is_segmented), "{lines:?}");
 }
 
-#[path = "../../../lwep/examples"]
+#[path = "../../../../lwep/examples"]
 mod examples {
     #![allow(dead_code, reason = "their main functions")]
 

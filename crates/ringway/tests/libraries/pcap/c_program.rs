@@ -20,7 +20,7 @@ fn probe() -> &'static Path {
     let (_, path) = PROBE.get_or_init(|| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("probe");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pcap/probe.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libraries/pcap/probe.c");
         let mut cc = Command::new("cc");
         // The program's epoll_wait is the library's, too.
         cc.args(["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"])

@@ -2,7 +2,7 @@
 //! eventfd of the first by the time that the second one works, whatever the first keeps. Nor is it in a core file.
 
 #[allow(dead_code, reason = "the tests of the netmap dialogue use the rest")]
-#[path = "netmap_dialogue/client.rs"]
+#[path = "../libraries/netmap_dialogue/client.rs"]
 mod client;
 
 use std::collections::BTreeSet;

@@ -39,7 +39,7 @@ fn compiled(program: &'static OnceLock<(tempfile::TempDir, PathBuf)>, name: &str
     let compile = || {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join(name);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/netmap/{name}.c"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/libraries/netmap/{name}.c"));
         let mut compiler = Command::new("cc");
         // With checked forms of poll, open and others, as distributions build programs.
         compiler.args(["-O2", "-D_FORTIFY_SOURCE=2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program);

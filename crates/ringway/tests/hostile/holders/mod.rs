@@ -22,7 +22,7 @@ impl Program {
     pub fn compile(name: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = folder.path().join(name);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/holders").join(name).with_extension("c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/holders").join(name).with_extension("c");
         let mut compiler = Command::new("cc");
         let output = compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
         let output = output.output().expect("a C compiler");

@@ -1,12 +1,9 @@
 //! Somebody holds the kernel's lock of network devices (RTNL), as any user can who has an answer about `lo` written to a page that he does
 //! not supply. Ports of devices wait for it, and nobody else.
 
-#[path = "holders/mod.rs"]
-mod holders;
-
 use std::process::Stdio;
 
-use holders::{Holder, NEEDS, Program, can_hold};
+use crate::holders::{Holder, NEEDS, Program, can_hold};
 use ringway_scenes::{Daemon, PATIENCE, frame, receive, ringway, send, until};
 use ringway_testing::child::{Ended, thread_states};
 use ringway_testing::skip;

@@ -1,0 +1,11 @@
+//! The daemon: its configuration, its sockets and API, its log, and what it does when something fails or kills it.
+
+mod api;
+mod counters;
+mod daemon;
+mod failures;
+mod killed;
+mod log;
+mod missing;
+mod sockets;
+mod warnings;

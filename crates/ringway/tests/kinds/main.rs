@@ -1,0 +1,11 @@
+//! Each kind of port, against programs that nobody here wrote: the kernel's stack, DPDK, iperf3.
+
+mod client_ports;
+mod e1000_ports;
+mod namespaces;
+mod nics;
+mod offloads;
+mod queues;
+mod tap;
+mod vhost_user_ports;
+mod virtio_user;
