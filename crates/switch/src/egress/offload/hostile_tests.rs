@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 
+use super::tunnel_tests::{InTunnel, tunnels};
 use crate::policy::{Bound, Claims, Domain, Membership, Rules};
 use crate::testing::hostile::{Hostile, accepts, hostile};
 use crate::testing::reading::Reading;
 use crate::testing::samples::complete;
 use crate::testing::{Lan, Plan};
-use crate::{Accepts, Gso};
-use crate::{DropReason, Member};
+use crate::{Accepts, DropReason, Gso, Member, Offload, Tunnel};
 
 /// How tags change on the way from port 0 to port 1.
 #[derive(Clone, Copy, Debug)]
@@ -163,6 +163,145 @@ proptest! {
                 prop_assert!(!one.changes.is_empty() || changed.iter().all(is_free), "{changed:?} but not {own}");
             }
         }
+    }
+}
+
+/// A frame in a tunnel, and where it differs from what a kernel makes.
+#[derive(Clone, Debug)]
+struct Lying {
+    frame: InTunnel,
+    tag: Option<u16>,
+    /// Added to the tunnel's UDP header, its inner IP header, `csum_start` and `csum_offset`.
+    shifts: [i16; 4],
+    other_version: bool,
+    /// The tunnel's own packet is said to be the one within it.
+    is_own_packet: bool,
+    /// The tunnel's port, if none that is known.
+    port: Option<u16>,
+    gso_size: Option<u16>,
+    changes: Vec<(usize, u8)>,
+}
+
+impl Lying {
+    fn build(&self) -> (Vec<u8>, Offload) {
+        let (mut bytes, offload) = self.frame.build();
+        if let Some(tag) = self.tag {
+            bytes.splice(12..12, [[0x81, 0], tag.to_be_bytes()].concat());
+        }
+        for &(at, byte) in &self.changes {
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        if let Some(port) = self.port {
+            let at = self.frame.udp_at() + 2 + bytes.len() - self.frame.build().0.len();
+            bytes[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        }
+        let behind = if self.tag.is_some() { 4 } else { 0 };
+        let [udp, inner, start, field] = self.shifts;
+        let tunnel = offload.tunnel.map(|tunnel| Tunnel {
+            v6: tunnel.v6 != self.other_version,
+            udp: (tunnel.udp + behind).wrapping_add_signed(udp),
+            inner_ip: (tunnel.inner_ip + behind).wrapping_add_signed(inner),
+            ..tunnel
+        });
+        if let (true, Some(tunnel)) = (self.is_own_packet, tunnel) {
+            let tunnel = Some(Tunnel { inner_ip: 14 + behind, ..tunnel });
+            return (
+                bytes,
+                Offload { tunnel, csum_start: tunnel.map_or(0, |tunnel| tunnel.udp), csum_offset: 6, ..offload },
+            );
+        }
+        let offload = Offload {
+            tunnel,
+            csum_start: (offload.csum_start + behind).wrapping_add_signed(start),
+            csum_offset: offload.csum_offset.wrapping_add_signed(field),
+            gso_size: self.gso_size.unwrap_or(offload.gso_size),
+            ..offload
+        };
+        (bytes, offload)
+    }
+}
+
+fn lying() -> impl Strategy<Value = Lying> {
+    let shift = || prop_oneof![12 => Just(0i16), 1 => -8..9i16, 1 => any::<i16>()];
+    let shifts = [shift(), shift(), shift(), shift()];
+    let tag = proptest::option::weighted(0.3, 0..4096u16);
+    let gso_size = proptest::option::weighted(0.2, prop_oneof![1..4u16, any::<u16>()]);
+    // Most of the changes are in headers.
+    let changes = proptest::collection::vec((0..200usize, any::<u8>()), 0..3);
+    let changes = prop_oneof![2 => Just(Vec::new()), 1 => changes];
+    let options = proptest::option::weighted(0.3, 0..120usize);
+    let port = proptest::option::weighted(0.5, any::<u16>());
+    let [other_version, is_own_packet] = [0.1, 0.1].map(proptest::bool::weighted);
+    let tunnels = (tunnels(), options, port, tag).prop_map(|(frame, options, port, tag)| {
+        (InTunnel { options: options.unwrap_or(frame.options), ..frame }, port, tag)
+    });
+    (tunnels, shifts, other_version, is_own_packet, gso_size, changes).prop_map(
+        |((frame, port, tag), shifts, other_version, is_own_packet, gso_size, changes)| Lying {
+            frame,
+            tag,
+            shifts,
+            other_version,
+            is_own_packet,
+            port,
+            gso_size,
+            changes,
+        },
+    )
+}
+
+/// Any offloads that a receiver may accept, tunnels among them.
+fn accepts_tunnels() -> impl Strategy<Value = Accepts> {
+    (accepts(), any::<bool>(), any::<bool>()).prop_map(|(all, tunnel, csum)| {
+        let one = |is_set, one| if is_set { one } else { Accepts::NOTHING };
+        all | one(tunnel, Accepts::TUNNEL) | one(csum, Accepts::TUNNEL_CSUM)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
+
+    /// Frames in tunnels, whatever their sender says of them: none is lost without being counted, none is found too late to be wrong, and the
+    /// outer headers that policy has judged are those that are delivered.
+    #[test]
+    fn frames_in_tunnels_are_cut_or_refused_and_keep_what_was_judged(
+        one in lying(),
+        pieces in proptest::collection::vec(1..600usize, 0..6),
+        accepts in accepts_tunnels(),
+    ) {
+        let mut lan = lan(Tags::Kept, accepts);
+        let (bytes, offload) = one.build();
+        lan.offers[0].put_offloaded(&bytes, &pieces, Some(offload));
+        lan.pass(0);
+        let received = lan.received_offloaded(1);
+        conserve(&lan, 1, received.len());
+        prop_assert_eq!(lan.dropped(1, DropReason::BadOffload), 0, "admission finds what cannot be finished");
+        let judged = Reading::of_uncut(&bytes);
+        for (frame, left) in received {
+            prop_assert!(left.is_none_or(|left| accepts.covers(&left)));
+            prop_assert_eq!(&Reading::of_uncut(&frame), &judged);
+        }
+    }
+
+    /// The same, where a tag is added or removed on the way.
+    #[test]
+    fn frames_in_tunnels_are_cut_or_refused_in_vlans(
+        all in proptest::collection::vec((lying(), proptest::collection::vec(1..600usize, 0..4)), 1..8),
+        way in prop_oneof![Just(Tags::Added), Just(Tags::Removed)],
+        accepts in accepts_tunnels(),
+    ) {
+        let mut lan = lan(way, accepts);
+        for (one, pieces) in &all {
+            let (bytes, offload) = one.build();
+            lan.offers[0].put_offloaded(&bytes, pieces, Some(offload));
+        }
+        while !lan.offers[0].is_empty() {
+            lan.pass(0);
+        }
+        let received = lan.received_offloaded(1);
+        conserve(&lan, all.len() as u64, received.len());
+        prop_assert_eq!(lan.dropped(1, DropReason::BadOffload), 0, "admission finds what cannot be finished");
     }
 }
 

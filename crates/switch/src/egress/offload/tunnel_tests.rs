@@ -23,7 +23,7 @@ pub(super) struct InTunnel {
 }
 
 impl InTunnel {
-    fn udp_at(&self) -> usize {
+    pub(super) fn udp_at(&self) -> usize {
         ETHERNET + if self.v6 { 40 } else { 20 }
     }
 
@@ -59,7 +59,7 @@ impl InTunnel {
         let checksum = if self.csum { ((sum & 0xffff) + (sum >> 16)) as u16 } else { 0 };
         let udp = UdpHeader { source_port: 5, destination_port: 4789, length: len as u16, checksum };
         frame.extend(udp.to_bytes());
-        frame.extend((0..8 + 4 * self.options as u8).map(|at| at ^ 0x5a));
+        frame.extend((0..8 + 4 * self.options).map(|at| at as u8 ^ 0x5a));
         frame.extend(inner);
         let shift = self.inner_at() as u16;
         let inner_ip = shift + (ETHERNET + 4 * self.sample.tags) as u16;
@@ -93,7 +93,8 @@ impl InTunnel {
     }
 }
 
-fn tunnels() -> impl Strategy<Value = InTunnel> {
+/// Frames in tunnels, as a kernel makes them.
+pub(super) fn tunnels() -> impl Strategy<Value = InTunnel> {
     let sample = samples()
         .prop_filter("what a kernel puts into a tunnel", |sample| !matches!(sample.gso, Gso::None | Gso::Udp4Frag));
     (sample, any::<bool>(), any::<bool>(), 0..=63_usize).prop_map(|(sample, v6, csum, options)| {
