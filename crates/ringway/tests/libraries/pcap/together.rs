@@ -10,7 +10,7 @@ use ringway_testing::skip;
 use super::{exec, run, start, succeed, text};
 
 fn compile(source: &str, program: &Path, flags: &[&str]) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/libraries").join(source);
     let mut cc = Command::new("cc");
     cc.args(["-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-o"]).arg(program).arg(source).args(flags);
     let said: Said = cc.output().unwrap().into();
