@@ -46,7 +46,7 @@ PACKAGES := $(DEMO_PACKAGES) tcpdump strace vde2 procps \
   libpcap0.8-dev python3-scapy tcpreplay arping nmap hping3 \
   rustc libstd-rust-dev-wasm32 clang lld
 
-.PHONY: all build install uninstall demo deps test whole check unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-long coverage mutants build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
+.PHONY: all build install uninstall demo deps test whole check format lint unit loom build-loom asan tsan oracle deny repeats fuzz fuzz-long coverage mutants build-fuzz python python-test kits-test smoke smoke-release experiments plain bench benchmarks guest-driver guest-driver-package guests nightly fresh shake clean
 
 # `make demo` and what must pass before a change lands, on a Debian 12 on which nothing is installed.
 fresh:
@@ -159,7 +159,7 @@ deps:
 	@./packaging/install-deps $(PACKAGES)
 
 # The parts of `make test`, in this order. `make unit` also builds what those after it need.
-PARTS := deps check unit python-test kits-test loom fuzz smoke
+PARTS := deps format unit lint python-test kits-test loom fuzz smoke
 # The same cases every time; `make unit` alone tries others.
 test: export PROPTEST_RNG_SEED ?= 1
 # Tests that cannot run on this machine append a line to this file (testing/src/skip.rs).
@@ -181,17 +181,21 @@ forget-skipped:
 # Commits after this one have subjects of at most 72 characters.
 SUBJECTS_BASE := c0bc29ae83555c1787fe3ae40e1cdda4bd437bdc
 
-check:
+check: format lint
+
+format:
 	packaging/subjects $(SUBJECTS_BASE)
 	$(CARGO) fmt --all --check
+
+lint:
 	$(CARGO) clippy --profile tests --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --profile tests --workspace --no-deps --quiet
 
 # Unit, property, integration and end-to-end tests, against real programs. Many of them wait: what is left of the processors meanwhile
-# builds the parts of `make test` that follow, which repeat what fails here, with its messages.
+# does the lints and builds what `make test` needs after that. Those parts repeat what fails here, with its messages.
 unit:
 	CARGO=$(CARGO) packaging/run-tests --build --profile tests --workspace
-	nice -n 19 $(MAKE) --no-print-directory --keep-going build-loom build-fuzz python >target/builds.log 2>&1 & \
+	nice -n 19 $(MAKE) --no-print-directory --keep-going lint build-loom build-fuzz python >target/builds.log 2>&1 & \
 	  CARGO=$(CARGO) packaging/run-tests --profile tests --workspace; status=$$?; wait; exit $$status
 
 # The test programs beside endless loops, on one processor, or both, for SHAKE_SECONDS: `packaging/shake` says what it keeps where.
