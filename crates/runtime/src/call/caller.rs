@@ -2,9 +2,9 @@
 //!
 //! A call costs more the more waiters its client has registered. But a call also wakes a thread, and the kernel spins for as long as the
 //! processor of that thread is taken away, by the hypervisor or by a thread of the real-time class; or the caller's own processor is taken
-//! away. Both count as the caller's processor time. So a slow call is followed by another one to the same eventfd, which finds nobody to
-//! wake and all waiters still there, and by one to an eventfd of the caller's own: only if the second is slow beside the third, the client
-//! is the cause.
+//! away. Both count as the caller's processor time. So a slow call is followed by others to the same eventfd, and by one to an eventfd of the
+//! caller's own. All waiters are still there. A thread that was woken may sleep again before the second call, but not before each of several
+//! calls, one right after the other: only if every one of them is slow beside the one to the caller's own, the client is the cause.
 //!
 //! Waiters that the kernel removes when it wakes them (poll by AIO or io_uring) make the first call slow and not the second, as does a
 //! processor that is taken away. Nothing tells these two apart, so nobody loses a port for them. What the slow calls to a client cost, whoever
@@ -32,6 +32,10 @@ const SUSPICIOUS: u64 = 1 << 16;
 const TIMES: u32 = 16;
 /// ...and this much, which is the time of some hundred waiters.
 const MOST_AGAIN: Duration = Duration::from_micros(20);
+/// A call is repeated so many times, while each is slow...
+const REPEATED: u32 = 4;
+/// ...and as long as all together took less: no processor is taken away for so long in the middle of call after call.
+const MOST_REPEATED: Duration = Duration::from_millis(10);
 /// Measured calls that are slow, and slow again, from which on the client counts as the cause. A call that is slow and not slow again ends
 /// the row, as does a while without a slow one.
 const SLOW_CALLS: u8 = 3;
@@ -152,9 +156,10 @@ impl Caller {
         if slow_calls >= SLOW_CALLS { Called::Blocked } else { called }
     }
 
-    /// Calls once more. Returns true if that is slow, too, beside a call that no client has to do with, and the time that it took.
+    /// Calls several times more. Returns true if each of these calls is slow, too, beside one that no client has to do with, and the time that
+    /// they took together.
     fn is_slow_again(&mut self, eventfd: BorrowedFd<'_>) -> (bool, Duration) {
-        let (_, again) = self.timed(eventfd);
+        let (_, mut again) = self.timed(eventfd);
         if again < MOST_AGAIN {
             return (false, again);
         }
@@ -162,7 +167,17 @@ impl Caller {
         // Without a descriptor for comparison the client is not the cause.
         let usual = own.as_ref().map_or(Duration::MAX, |own| self.timed(own.as_fd()).1);
         self.own = own;
-        (again >= usual.saturating_mul(TIMES), again)
+        let slow = MOST_AGAIN.max(usual.saturating_mul(TIMES));
+        let mut is_slow = again >= slow;
+        for _ in 1..REPEATED {
+            if !is_slow || again >= MOST_REPEATED {
+                break;
+            }
+            let (_, once_more) = self.timed(eventfd);
+            is_slow = once_more >= slow;
+            again += once_more;
+        }
+        (is_slow, again)
     }
 
     /// Calls, and measures the processor time.
