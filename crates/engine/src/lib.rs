@@ -87,4 +87,4 @@ pub use settings::{EngineSettings, Idle};
 #[cfg(not(loom))]
 pub use source::Source;
 #[cfg(not(loom))]
-pub use topology::{Attached, Topology};
+pub use topology::{Attached, Ends, Place, Topology};

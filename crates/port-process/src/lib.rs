@@ -42,7 +42,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use client_handles::ClientHandles;
 pub use external::ExternalMemory;
-pub use pipe::Pipe;
+pub use pipe::{Pipe, PipeIo};
 pub use region::{Region, RegionError, RegionPort, Registration};
 use ringway_port::front_end::ClientFd;
 pub use ringway_port::front_end::{Process, check_unclosed_pipes, unclosed_pipes};

@@ -68,13 +68,13 @@ impl AttachHost {
             return Err(Refusal { is_transient: true, ..refusal(name, &RegionError::Closing) });
         }
         let region = self.regions().take((family, process), &wish, most).map_err(|error| refusal(name, &error))?;
-        let (sides, shared) = open_in_region(&region, name, || pipe.open(role, &region, colour, process))?;
+        let (io, shared) = open_in_region(&region, name, || pipe.open(role, &region, colour, process))?;
         let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
             pipe.close(role);
             refusal(name, &error)
         })?;
-        let port = Arc::new(ringway_switch::Port::new(end.to_string(), sides.output, sides.bell));
-        let source = Arc::new(Source::new(sides.input, sides.signal));
+        let port = Arc::new(ringway_switch::Port::without_output(end.to_string(), io.bell));
+        let source = Arc::new(Source::of_mover(io.mover, io.signal));
         let live = LiveEnd { family, process, shared, port, source, members: HashSet::from([client]) };
         let mut daemon = self.lock();
         if !daemon.pipes.may_insert(&end, &pipe) {
