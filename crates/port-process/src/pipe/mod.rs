@@ -8,9 +8,10 @@
 //! what is returned.
 //!
 //! - `lane`: one direction of one ring pair. `state`: the ends, opened and closed in any order.
-//! - `mover`: an end as pollers serve it. `open`, `close`: how an end comes and leaves.
+//! - `mover`: an end as pollers serve it. `open`, `close`: how an end comes and leaves. `closing`: how many may be leaving.
 
 mod close;
+mod closing;
 mod lane;
 mod mover;
 mod open;
@@ -18,5 +19,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+pub use closing::{check_unclosed_pipes, unclosed_pipes};
 pub use mover::PipeIo;
 pub use state::Pipe;

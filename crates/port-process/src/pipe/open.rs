@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ringway_abi::netmap::PipeRole;
-use ringway_port::front_end::{Process, prepare_steps};
+use ringway_port::front_end::Process;
 
 use super::super::region::part::{Buffers, Part};
 use super::super::region::{Region, RegionError, RegionPort};
+use super::closing::ENDS;
 use super::lane::copy_slots;
 use super::mover::{PipeIo, PipeMover};
 use super::state::{End, Pipe, Seen, Stage, State};
@@ -34,7 +35,8 @@ impl Pipe {
         if self.is_closing(role) || guard.ends[role as usize].is_some() {
             return Err(RegionError::Closing);
         }
-        prepare_steps()?;
+        // A close needs no new thread then.
+        ENDS.keep_thread()?;
         let State { ends, lanes, last_number } = &mut *guard;
         let other = ends[role.other() as usize].as_ref();
         if let Some(other) = other
