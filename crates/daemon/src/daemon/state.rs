@@ -27,7 +27,7 @@ use super::large_frames::LargeFrames;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
 use super::netmap::ports::NetmapPorts;
-use super::pipes::{EndName, Pipes};
+use super::pipes::live::{EndName, Pipes};
 use super::programs::Programs;
 use super::refused::Refused;
 use super::running::Running;

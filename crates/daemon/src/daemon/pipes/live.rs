@@ -13,21 +13,21 @@ use ringway_switch::{self as data, PortFault};
 /// A pipe: the port that it belongs to, and its identifier.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PipeName {
-    pub(super) switch: Name,
-    pub(super) port: Name,
-    pub(super) id: String,
+    pub switch: Name,
+    pub port: Name,
+    pub id: String,
 }
 
 /// An end of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndName {
-    pub(super) pipe: PipeName,
-    pub(super) role: PipeRole,
+    pub pipe: PipeName,
+    pub role: PipeRole,
 }
 
 impl EndName {
     /// Returns the name without the switch: `PORT{ID`.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("{}{}{}", self.pipe.port, self.role.sign(), self.pipe.id)
     }
 }
@@ -41,22 +41,22 @@ impl fmt::Display for EndName {
 /// An end in use.
 #[derive(Debug)]
 pub struct LiveEnd {
-    pub(super) family: Family,
+    pub family: Family,
     /// The process that opened it.
-    pub(super) process: Process,
+    pub process: Process,
     /// What its registrations share.
-    pub(super) shared: Arc<RegionPort>,
-    pub(super) port: Arc<data::Port>,
-    pub(super) source: Arc<Source>,
-    pub(super) members: HashSet<ClientId>,
+    pub shared: Arc<RegionPort>,
+    pub port: Arc<data::Port>,
+    pub source: Arc<Source>,
+    pub members: HashSet<ClientId>,
 }
 
 /// A pipe with one or two ends in use.
 #[derive(Debug)]
 pub struct LivePipe {
-    pub(super) pipe: Arc<Pipe>,
+    pub pipe: Arc<Pipe>,
     /// The poller of both ends.
-    pub(super) poller: usize,
+    pub poller: usize,
     ends: [Option<LiveEnd>; 2],
 }
 
@@ -70,12 +70,12 @@ pub struct Pipes {
 
 impl Pipes {
     /// Returns the number of ends in use.
-    pub(super) fn ends(&self) -> usize {
+    pub fn ends(&self) -> usize {
         self.ends_in_use().count()
     }
 
     /// Returns the ends in use.
-    pub(super) fn ends_in_use(&self) -> impl Iterator<Item = (EndName, &LiveEnd)> {
+    pub fn ends_in_use(&self) -> impl Iterator<Item = (EndName, &LiveEnd)> {
         self.pipes.iter().flat_map(|(pipe, live)| {
             let roles = [PipeRole::Master, PipeRole::Slave].into_iter();
             roles.filter_map(|role| Some((EndName { pipe: pipe.clone(), role }, live.ends[role as usize].as_ref()?)))
@@ -83,28 +83,28 @@ impl Pipes {
     }
 
     /// Returns the pipe of this name.
-    pub(super) fn pipe(&self, name: &PipeName) -> Option<&LivePipe> {
+    pub fn pipe(&self, name: &PipeName) -> Option<&LivePipe> {
         self.pipes.get(name)
     }
 
     /// Returns an end in use.
-    pub(super) fn end(&self, end: &EndName) -> Option<&LiveEnd> {
+    pub fn end(&self, end: &EndName) -> Option<&LiveEnd> {
         self.pipes.get(&end.pipe)?.ends[end.role as usize].as_ref()
     }
 
     /// Returns the ends whose ports have a fault.
-    pub(super) fn faulty(&self) -> Vec<(EndName, PortFault)> {
+    pub fn faulty(&self) -> Vec<(EndName, PortFault)> {
         self.ends_in_use().filter_map(|(end, live)| Some((end, live.port.fault()?))).collect()
     }
 
     /// Returns true if an end that was opened can be added: no other thread has opened it, or made the pipe, meanwhile.
-    pub(super) fn may_insert(&self, end: &EndName, pipe: &Arc<Pipe>) -> bool {
+    pub fn may_insert(&self, end: &EndName, pipe: &Arc<Pipe>) -> bool {
         let live = self.pipes.get(&end.pipe);
         live.is_none_or(|live| Arc::ptr_eq(&live.pipe, pipe) && live.ends[end.role as usize].is_none())
     }
 
     /// Adds an end, of a new pipe or of one whose other end is in use.
-    pub(super) fn insert(&mut self, end: EndName, pipe: Arc<Pipe>, poller: usize, live: LiveEnd) {
+    pub fn insert(&mut self, end: EndName, pipe: Arc<Pipe>, poller: usize, live: LiveEnd) {
         self.clients.extend(live.members.iter().map(|&client| (client, end.clone())));
         let entry = self.pipes.entry(end.pipe);
         let pipe = entry.or_insert_with(|| LivePipe { pipe, poller, ends: [None, None] });
@@ -113,7 +113,7 @@ impl Pipes {
     }
 
     /// Adds a registration of an end in use. Returns false, without effect, if the end has gone.
-    pub(super) fn join(&mut self, end: &EndName, shared: &Arc<RegionPort>, client: ClientId) -> bool {
+    pub fn join(&mut self, end: &EndName, shared: &Arc<RegionPort>, client: ClientId) -> bool {
         let live = self.pipes.get_mut(&end.pipe).and_then(|pipe| pipe.ends[end.role as usize].as_mut());
         let Some(live) = live.filter(|live| Arc::ptr_eq(&live.shared, shared)) else { return false };
         live.members.insert(client);
@@ -122,7 +122,7 @@ impl Pipes {
     }
 
     /// Removes a registration. Returns the end whose last one this was.
-    pub(super) fn leave(&mut self, client: ClientId) -> Option<EndName> {
+    pub fn leave(&mut self, client: ClientId) -> Option<EndName> {
         let end = self.clients.remove(&client)?;
         let live = self.pipes.get_mut(&end.pipe)?.ends[end.role as usize].as_mut()?;
         live.members.remove(&client);
@@ -130,7 +130,7 @@ impl Pipes {
     }
 
     /// Closes an end and removes it, and its pipe if the other end is not in use. Returns the clients that had registrations.
-    pub(super) fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
+    pub fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
         let Some(pipe) = self.pipes.get_mut(&end.pipe) else { return HashSet::new() };
         let Some(live) = pipe.ends[end.role as usize].take() else { return HashSet::new() };
         pipe.pipe.close(end.role);
@@ -142,7 +142,7 @@ impl Pipes {
     }
 
     /// Returns the ends as pollers take them.
-    pub(super) fn attached(&self) -> impl Iterator<Item = Attached> {
+    pub fn attached(&self) -> impl Iterator<Item = Attached> {
         self.pipes.values().flat_map(|pipe| {
             let [master, slave] = pipe.ends.each_ref().map(Option::as_ref);
             let ends = [(master, slave), (slave, master)].into_iter();
