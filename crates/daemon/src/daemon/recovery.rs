@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use ringway_config::keys::{Name, PortRef};
 use ringway_config::kinds::Kind;
-use ringway_runtime::warn_limited;
 use ringway_switch::{Defect, PortFault};
 
 use super::defects::{TWICE_WITHIN, Verdict};
