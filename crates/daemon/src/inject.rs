@@ -47,7 +47,7 @@ mod with {
     use ringway_port::PortIo;
     use ringway_switch::{
         Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, Frames, Input, InputCapabilities, Moderation,
-        Moved, Output, OutputCapabilities, PortFault, WakeOn,
+        Output, OutputCapabilities, PortFault, WakeOn,
     };
 
     use super::Point;
@@ -149,14 +149,6 @@ mod with {
 
         fn last_frames(&self) -> usize {
             self.inner.last_frames()
-        }
-
-        fn adopted(&mut self) -> bool {
-            self.inner.adopted()
-        }
-
-        fn take_moved(&mut self) -> Moved {
-            self.inner.take_moved()
         }
     }
 

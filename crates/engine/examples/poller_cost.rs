@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Place, Source, Topology};
 use ringway_runtime::Signal;
 use ringway_switch::{
     Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, DropReason, FloodPolicy, Frames, Input, Learning,
@@ -128,7 +128,7 @@ fn main() {
     let attached = |(end, index): (&End, u16)| {
         let signal = Signal::Kick(end.0.kick.try_clone().expect("a descriptor").into());
         let source = Arc::new(Source::new(Box::new(end.clone()), signal));
-        Attached { switch: Arc::clone(&switch), index, source, poller: 0, weight: 1 }
+        Attached { place: Place::Port(Arc::clone(&switch), index), source, poller: 0, weight: 1 }
     };
     let topology = Topology { ports: ends.iter().zip(0..).map(attached).collect() };
     // A poller that may sleep runs no rounds before it has ports.

@@ -8,6 +8,8 @@
 //!   removed port is unmapped when the last poller has let go of the topology that held it.
 //! - A port is a `ringway_switch::Port` (its counters and output, which every poller reaches) inside a
 //!   `ringway_switch::Member`, and a [`Source`] (its input, which one poller owns at a time).
+//! - A mover moves frames between two clients without a switch. It is a `ringway_switch::Port` and a [`Source`], too, with a [`Place`]
+//!   beside its peer.
 //! - A port whose client broke the protocol has `Port::fault()` set. [`Engine::faults`] is a descriptor that becomes
 //!   readable then. The control thread removes such ports from the topology and notifies their clients.
 //!
@@ -87,4 +89,4 @@ pub use settings::{EngineSettings, Idle};
 #[cfg(not(loom))]
 pub use source::Source;
 #[cfg(not(loom))]
-pub use topology::{Attached, Topology};
+pub use topology::{Attached, Ends, Place, Topology};

@@ -1,4 +1,4 @@
-//! A port's input, and its hand-over between pollers.
+//! A port's input, or a mover, and its hand-over between pollers.
 //!
 //! An input belongs to one thread of a poller at a time, which holds it for a visit and leaves it here between visits. A port moves when a new
 //! topology gives it to another poller: the old poller puts the input back, and the new poller takes it. The new poller may ask for the input
@@ -10,16 +10,16 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use ringway_runtime::Signal;
 use ringway_runtime::clock;
 use ringway_runtime::contain::warn_limited;
-use ringway_switch::{FrameDirection, Input, Port, contain};
+use ringway_runtime::{Mover, Signal};
+use ringway_switch::{Armed, FrameDirection, Input, Port, WakeOn, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
 use crate::client::{Client, Memory};
 use crate::poller_state::{PollerState, Shift};
 
-/// A port's input. The thread that takes it owns it until it puts it back, or it is taken away.
+/// A port's input, or a mover. The thread that takes it owns it until it puts it back, or it is taken away.
 pub struct Source {
     id: u64,
     signal: Signal,
@@ -69,27 +69,87 @@ impl TimeAccount {
     }
 }
 
-/// The input.
+/// What a poller uses to serve a client.
+pub(crate) enum Work {
+    /// The input of a port of a switch.
+    Port(Box<dyn Input>),
+    Mover(Box<dyn Mover>),
+}
+
+/// What the owner uses.
 pub(crate) struct Custody {
-    pub(crate) input: Option<Box<dyn Input>>,
-    /// The input of a port that has ended.
-    ended: Option<Box<dyn Input>>,
+    pub(crate) work: Option<Work>,
+    /// That of a client that has ended.
+    ended: Option<Work>,
 }
 
 impl Custody {
+    /// Returns the input of a port.
+    #[inline]
+    pub(crate) fn input(&mut self) -> Option<&mut dyn Input> {
+        match &mut self.work {
+            Some(Work::Port(input)) => Some(&mut **input),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the client's memory shows frames or events.
+    #[inline]
+    pub(crate) fn pending(&mut self) -> bool {
+        match self.input() {
+            Some(input) => input.pending(),
+            None => self.mover().is_some_and(Mover::pending),
+        }
+    }
+
+    /// Asks the client for a kick. A mover has no events beside frames. `None`: the client has ended.
+    pub(crate) fn arm(&mut self, wake_on: WakeOn) -> Option<Armed> {
+        match (self.input(), wake_on) {
+            (Some(input), _) => Some(input.arm(wake_on)),
+            (None, WakeOn::Frames) => self.mover().map(|mover| Armed::with_kick(mover.arm())),
+            (None, WakeOn::Events) => self.mover().map(|_| Armed::Kick),
+        }
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        match self.input() {
+            Some(input) => input.disarm(),
+            None => self.mover().into_iter().for_each(Mover::disarm),
+        }
+    }
+
+    /// Returns the mover.
+    #[cold]
+    pub(crate) fn mover(&mut self) -> Option<&mut dyn Mover> {
+        match &mut self.work {
+            Some(Work::Mover(mover)) => Some(&mut **mover),
+            _ => None,
+        }
+    }
+
     /// Keeps the input of a port that has ended until the reaper drops this: what the drop closes (a client's memory, a device's
     /// sockets) can take long. No poller uses the input any more.
     pub(crate) fn end(&mut self) {
-        self.ended = self.input.take();
+        self.ended = self.work.take();
     }
 }
 
 impl Source {
-    /// A source that no poller serves yet.
+    /// The source of a port that no poller serves yet.
     #[must_use]
     pub fn new(input: Box<dyn Input>, signal: Signal) -> Source {
+        Source::of(Work::Port(input), signal)
+    }
+
+    /// The source of a mover that no poller serves yet.
+    #[must_use]
+    pub fn of_mover(mover: Box<dyn Mover>, signal: Signal) -> Source {
+        Source::of(Work::Mover(mover), signal)
+    }
+
+    fn of(work: Work, signal: Signal) -> Source {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let custody = Custody { input: Some(input), ended: None };
+        let custody = Custody { work: Some(work), ended: None };
         Source {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             signal,
@@ -236,7 +296,7 @@ impl Source {
             poller.returned.store(true, Ordering::Release);
             return false;
         };
-        if self.owner.load(Ordering::Relaxed) != 0 || custody.input.is_none() {
+        if self.owner.load(Ordering::Relaxed) != 0 || custody.work.is_none() {
             return false;
         }
         self.owner.store(shift.id, Ordering::Relaxed);
@@ -320,9 +380,9 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         let custody = self.custody.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for input in [custody.input.take(), custody.ended.take()].into_iter().flatten() {
+        for work in [custody.work.take(), custody.ended.take()].into_iter().flatten() {
             // The port is removed already: a panic while its input is dropped must not end the thread.
-            if let Err(place) = contain(|| drop(input)) {
+            if let Err(place) = contain(|| drop(work)) {
                 warn_limited(&format!(
                     "a defect of Ringway, please report it: the input of a removed port failed at {place}"
                 ));

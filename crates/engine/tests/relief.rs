@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use ringway_engine::{Engine, EngineSettings, Idle, Relieved};
 use ringway_switch::policy::{Bucket, Excess, Limit, Rates};
 use ringway_switch::{DetourRoom, Moderation, Policy, Tap, TappedFrame};
+use support::client::{Client, movers};
 use support::{Cost, DEADLINE, Lan, kept, lock, wait_until, wait_until_some};
 
 /// Two stations exchange frames, one at a time. Checks that each frame arrives.
@@ -447,14 +448,19 @@ fn what_a_successor_does_besides_visits_is_charged() {
     // The second poller examines its visits as its thread has relieved another one.
     let engine = publish(EngineSettings { cores: support::cpus(2), ..EngineSettings::default() }, &lan);
     let _keeper = keep_and_relieve(&engine, &lan, &lan.stations[4].costs[0], [4, 5]);
-    stall(&lan.stations[0].adopting);
+    let client = Client::default();
+    let (mut mover, _) = movers(std::slice::from_ref(&client));
+    stall(&client.adopting);
     wait_until("it is charged for being taken over", || {
         // Time in which the thread waited for its processor is subtracted, and may be all of it: then the next time counts.
         for poller in [1, 0] {
-            engine.publish(lan.topology(|port| if port == 0 { poller } else { 1 }, |_| 1));
+            let mut topology = lan.topology(|_| 1, |_| 1);
+            mover.ports[0].poller = poller;
+            topology.ports.extend(mover.ports.iter().cloned());
+            engine.publish(topology);
             wait_until("pollers have adopted", || engine.is_settled());
         }
-        lan.slow(0).charged_visits > 0
+        mover.ports[0].source.slow().charged_visits > 0
     });
 
     stall(&lan.stations[3].waiting);
@@ -472,7 +478,7 @@ fn a_client_whose_ports_are_removed_while_they_keep_threads_keeps_two() {
     lan.join(6..12);
     let publish = |first: usize| {
         let mut topology = lan.topology(|_| 0, |_| 1);
-        topology.ports.retain(|attached| !(6..first).contains(&usize::from(attached.index)));
+        topology.ports.drain(6..first);
         engine.publish(topology);
     };
     let keepers = [6, 7].map(|n| {

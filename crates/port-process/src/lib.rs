@@ -42,10 +42,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 pub use client_handles::ClientHandles;
 pub use external::ExternalMemory;
-pub use pipe::Pipe;
+pub use pipe::{Pipe, PipeIo, check_unclosed_pipes, unclosed_pipes};
 pub use region::{Region, RegionError, RegionPort, Registration};
 use ringway_port::front_end::ClientFd;
-pub use ringway_port::front_end::{Process, check_unclosed_pipes, unclosed_pipes};
+pub use ringway_port::front_end::Process;
 use ringway_port::port_io::PortIo;
 pub use server::{
     Asker, AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal, TimeLimits,

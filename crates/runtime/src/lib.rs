@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`call`](mod@call) | calls: the switch wakes a client by the client's eventfd, and never waits |
 //! | [`signal`] | how a client announces frames; [`watch`]: the descriptors by which it does |
+//! | [`mover`] | what moves frames between two clients without a switch |
 //! | [`contain`](mod@contain) | containment of panics |
 //! | [`thread_usage`], [`ticks`], [`clock`], [`timer`] | what a thread took, and what time it is |
 //! | [`os_scheduler`] | the kernel's scheduling policy of threads without a processor of their own |
@@ -16,6 +17,7 @@ pub mod call;
 pub mod clock;
 pub mod contain;
 pub mod log;
+pub mod mover;
 pub mod os_scheduler;
 pub mod signal;
 pub mod thread_usage;
@@ -26,6 +28,7 @@ pub mod watch;
 pub use call::{CallAccount, Called, call, interrupt};
 pub use clock::{nanoseconds, seconds};
 pub use contain::{INTERNAL_ERROR, PanicCounter, fatal, guard_thread, run_or_exit, warn_limited};
+pub use mover::{Moved, Mover};
 pub use os_scheduler::use_batch_scheduling;
 pub use ringway_switch::contain;
 pub use signal::Signal;

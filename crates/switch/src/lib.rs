@@ -62,7 +62,7 @@ pub use policy::Policy;
 pub use poller_number::{poller_number, set_poller_number};
 pub use port::{
     Armed, Bell, CallGate, CallReason, CallResult, Counters, CountersReading, DeliveryTime, DetourEnd, DetourRoom,
-    Discarded, Entry, Examined, FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Moved, Output,
+    Discarded, Entry, Examined, FrameDirection, FrameRateMeter, Input, InputCapabilities, Moderation, Output,
     OutputCapabilities, PendingCalls, Port, PortFault, Tap, TappedFrame, TimeSpent, Totals, Touching, Tuner, WakeOn,
     Watch, prepare_detours,
 };

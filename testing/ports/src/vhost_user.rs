@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Place, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_port_vhost_user::{self as vhost_user, Observer, Role, Settings, VhostUser};
 use ringway_runtime::Signal;
@@ -164,8 +164,7 @@ impl Lan {
         let switch = Arc::new(std::mem::replace(&mut self.switch, nothing));
         let sources = self.inputs.drain(..).zip(self.signals.drain(..)).zip(0..);
         let ports = sources.map(|((input, signal), index)| Attached {
-            switch: Arc::clone(&switch),
-            index,
+            place: Place::Port(Arc::clone(&switch), index),
             source: Arc::new(Source::new(input, signal)),
             poller: 0,
             weight: 1,

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use ringway_engine::{Attached, Engine, EngineSettings, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Place, Source, Topology};
 use ringway_port::PortIo;
 use ringway_port_tests::vhost_user::{PATIENCE, Raw, Vm, Watcher, frame, settings};
 use ringway_port_vhost_user::{Observer, Role as SocketRole, open};
@@ -44,7 +44,9 @@ impl Scene {
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
         let forward = Box::new(Panics(AtomicBool::new(false)));
         let switch = Arc::new(Switch::new("lan0", [member], table, forward, FloodPolicy::default()));
-        engine.publish(Topology { ports: vec![Attached { switch, index: 0, source, poller: 0, weight: 1 }] });
+        engine.publish(Topology {
+            ports: vec![Attached { place: Place::Port(switch, 0), source, poller: 0, weight: 1 }],
+        });
         Scene { engine, port }
     }
 

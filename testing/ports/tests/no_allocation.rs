@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ringway_abi::attach::Request;
 use ringway_client::{Port, Shape};
-use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Place, Source, Topology};
 use ringway_port_process::{self as process, AttachServer, ClientId, ExternalMemory, Grant, Host, NetmapHost, Process};
 use ringway_switch::{FloodPolicy, Learning, MacTable, Member, Owner, Switch};
 use ringway_testing::PATIENCE;
@@ -72,8 +72,7 @@ impl Lan {
         let (table, learning) = (Arc::clone(&self.table), Box::new(Learning));
         let switch = Arc::new(Switch::new("lan", members, table, learning, FloodPolicy::default()));
         let attached = self.ports.values().map(|(member, source)| Attached {
-            switch: Arc::clone(&switch),
-            index: member.owner.index(),
+            place: Place::Port(Arc::clone(&switch), member.owner.index()),
             source: Arc::clone(source),
             poller: 0,
             weight: 1,

@@ -8,12 +8,11 @@
 //! - [`devices`]: network devices ([`wanted_device`]), opened without the daemon's lock.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
-//! - `pipes`: pipes of the netmap API as pollers take them.
 //! - [`running`]: the configuration, and the configuration that a request would make of it (pure).
 //! - `open`: opens the devices and sockets of configured ports.
 //! - [`state`]: [`Daemon`], the state, and the steps that several operations share.
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
-//!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipe_clients` (these programs
+//!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipes` (these programs
 //!   open and close ends of pipes), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
 //!   not be opened), `missing_programs` (which are loaded later), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
@@ -43,7 +42,6 @@ mod missing_programs;
 mod namespaces;
 mod netmap;
 mod open;
-mod pipe_clients;
 mod pipes;
 pub mod programs;
 mod recovery;

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use ringway_config::keys::{Name, PortRef};
 use ringway_config::kinds::Kind;
-use ringway_runtime::warn_limited;
 use ringway_switch::{Defect, PortFault};
 
 use super::defects::{TWICE_WITHIN, Verdict};
@@ -50,25 +49,6 @@ impl Daemon {
         is_any
     }
 
-    /// Closes every end of a pipe that has a fault. Returns true if there was one.
-    fn end_faulty_pipes(&mut self) -> bool {
-        let faulty = self.pipes.faulty();
-        let is_any = !faulty.is_empty();
-        for (end, fault) in faulty {
-            let (label, detail) = (end.to_string(), fault.to_string());
-            self.close_end(&end, &detail);
-            if let PortFault::InternalError(defect) = fault {
-                tracing::error!("pipe {label} ended: {detail}");
-                if defect.role.is_attributable() {
-                    self.count_dynamic_defect(&end.pipe.switch, Instant::now());
-                }
-            } else {
-                warn_limited(&format!("pipe {label} ended: {detail}"));
-            }
-        }
-        is_any
-    }
-
     /// Decides whether a port comes back at which Ringway failed. The port is closed already. `text` says what happened.
     fn handle_defect(&mut self, key: &Key, kind: Kind, defect: Defect, text: &str) {
         let (switch, port) = key;
@@ -99,7 +79,7 @@ impl Daemon {
     }
 
     /// Counts a failure at a dynamic port, for all dynamic ports of its switch together.
-    fn count_dynamic_defect(&mut self, switch: &Name, now: Instant) {
+    pub(super) fn count_dynamic_defect(&mut self, switch: &Name, now: Instant) {
         let row = self.dynamic_defects_row(switch);
         let place = row.as_ref().map_or("switches that are not configured".to_owned(), |name| format!("switch {name}"));
         if let Some(pause) = self.defects.count_dynamic(row, now) {

@@ -22,7 +22,7 @@ use ringway_switch::{CountersReading, DropReason, Move, Policy};
 use super::defects::Pause;
 use super::limits;
 use super::live::{LivePort, LiveSwitch};
-use super::pipes::{EndName, LiveEnd};
+use super::pipes::live::{EndName, LiveEnd};
 use super::programs::LoadedProgram;
 use super::refused::Refused;
 use super::slow::slow_status;

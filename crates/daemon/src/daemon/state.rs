@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringway_abi::netmap::PipeEnd;
 use ringway_config::keys::PortRef;
 use ringway_config::kinds::netns::ProcessNamespace;
 use ringway_config::port::DynamicPorts;
@@ -27,7 +26,7 @@ use super::large_frames::LargeFrames;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
 use super::netmap::ports::NetmapPorts;
-use super::pipes::{EndName, Pipes};
+use super::pipes::live::Pipes;
 use super::programs::Programs;
 use super::refused::Refused;
 use super::running::Running;
@@ -236,19 +235,6 @@ impl Daemon {
         Ok(((*switch).clone(), (*name).clone()))
     }
 
-    /// Returns the end in use that `port` names by `pipe`.
-    ///
-    /// # Errors
-    /// There is no such end, or several switches have one.
-    pub(super) fn resolve_end(&self, port: &PortRef, pipe: &PipeEnd) -> Result<EndName, Refused> {
-        let ends = self.pipes.ends_in_use().map(|(end, _)| end);
-        let is_meant = |EndName { pipe: of, role }: &EndName| {
-            port.matches(&of.switch, &of.port) && of.id == pipe.id && *role == pipe.role
-        };
-        let found: Vec<EndName> = ends.filter(is_meant).collect();
-        the_one(port, &found, EndName::to_string).cloned()
-    }
-
     /// Closes a live port at once and detaches its client with this reason.
     pub(super) fn close_port(&mut self, switch: &Name, name: &Name, reason: &str) {
         let Some(live) = self.detach_port(switch, name) else { return };
@@ -332,7 +318,7 @@ impl Daemon {
 ///
 /// # Errors
 /// There is none, or there are several.
-fn the_one<'a, T>(port: &PortRef, found: &'a [T], label: impl Fn(&T) -> String) -> Result<&'a T, Refused> {
+pub(super) fn the_one<'a, T>(port: &PortRef, found: &'a [T], label: impl Fn(&T) -> String) -> Result<&'a T, Refused> {
     match found {
         [] => Err(Refused::Unknown(format!("there is no port \"{port}\": see \"ringway port list\""))),
         [one] => Ok(one),

@@ -4,16 +4,15 @@
 //! it leaves, before it lets the port go (`docs/decisions/last-frames.md`).
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use ringway_switch::pass;
 
 use super::thread::{NO_PORT, Poller, Served};
 use crate::quarantine::poller_of;
 use crate::schedule::Kind;
-use crate::source::Custody;
-use crate::topology::Attached;
+use crate::topology::{Attached, Place};
 
 /// Most frames of a removed port that are delivered: those of the largest ring.
 const MOST_LAST_FRAMES: usize = 1 << 15;
@@ -48,8 +47,7 @@ impl Poller {
             self.slots.insert(id, slot);
             self.has_devices |= !attached.source.signal().in_memory();
             let Some(served) = self.ports[slot].as_mut() else { continue };
-            let mut is_new = !Arc::ptr_eq(&served.attached.switch, &attached.switch);
-            served.attached = attached.clone();
+            let before = std::mem::replace(&mut served.attached, attached.clone());
             let had_input = served.has_input;
             if !had_input {
                 served.has_input = attached.source.take(&self.state, &self.shift);
@@ -58,7 +56,6 @@ impl Poller {
                     attached.source.signal().watch().enter(&self.epoll, slot as u64);
                 }
                 self.waits_for_input |= !served.has_input;
-                is_new = true;
             }
             if served.has_input {
                 if attached.source.is_diverted() && attached.port().is_some_and(|port| !port.is_output_held()) {
@@ -68,9 +65,10 @@ impl Poller {
                     owed.push(slot);
                 }
             }
-            let adopted =
-                |custody: MutexGuard<'_, Custody>| { custody }.input.as_mut().is_some_and(|input| input.adopted());
-            let has_work = is_new && self.time(slot, |poller| attached.source.hold(&poller.shift).is_some_and(adopted));
+            let has_work = match &attached.place {
+                Place::Port(..) => false,
+                Place::Mover(ends) => (!had_input || ends.has_other_peer(&before.place)) && self.adopt_mover(slot),
+            };
             // A port without its input may have been parked, and therefore not armed. A device does not repeat an event from
             // that time.
             if !had_input || has_work {
@@ -126,12 +124,10 @@ impl Poller {
     fn deliver_last(&mut self, slot: usize) {
         let Some(served) = self.ports[slot].as_mut() else { return };
         let attached = &served.attached;
-        let (Some(mut custody), Some(member)) =
-            (attached.source.hold(&self.shift), attached.switch.member(attached.index))
-        else {
+        let (Some(mut custody), Some((switch, member))) = (attached.source.hold(&self.shift), attached.member()) else {
             return;
         };
-        let Some(input) = custody.input.as_deref_mut() else { return };
+        let Some(input) = custody.input() else { return };
         let mut left = input.last_frames().min(MOST_LAST_FRAMES) as u64;
         if left == 0
             || member.port.fault().is_some()
@@ -141,12 +137,12 @@ impl Poller {
             return;
         }
         let counters = member.port.counters();
-        let most_bytes = MOST_LAST_BYTES / (attached.switch.members().count() as u64).max(1);
+        let most_bytes = MOST_LAST_BYTES / (switch.members().count() as u64).max(1);
         let begun = counters.read().in_bytes;
         self.using = slot;
         while left > 0 && !self.shift.is_relieved() && counters.read().in_bytes - begun < most_bytes && input.pending()
         {
-            let passed = pass(&attached.switch, member, input, &mut self.work, &self.now);
+            let passed = pass(switch, member, input, &mut self.work, &self.now);
             if passed.receiver_fault {
                 self.shared.report_fault();
             }

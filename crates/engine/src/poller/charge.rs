@@ -110,7 +110,7 @@ impl Poller {
             if !is_long(given.spent) {
                 continue;
             }
-            let is_it = |other: &&Attached| other.index == given.port && Arc::ptr_eq(&other.switch, &attached.switch);
+            let is_it = |other: &&Attached| other.is_beside(&attached, given.port);
             let Some(other) = self.topology.ports.iter().find(is_it).cloned() else { continue };
             if let Some(until) = self.charge(&other, FrameDirection::Out, given.spent, seen, now)
                 && let Some(port) = other.port()
@@ -136,8 +136,9 @@ impl Poller {
         if let Some(port) = attached.port() {
             port.add_time_within(FrameDirection::In, within(source));
         }
+        let Some((switch, _)) = attached.member() else { return };
         for given in self.work.given() {
-            if let Some(member) = attached.switch.member(given.port) {
+            if let Some(member) = switch.member(given.port) {
                 member.port.add_time_within(FrameDirection::Out, within(given.spent));
             }
         }

@@ -4,11 +4,13 @@
 //! thread ([`thread`]), its loop ([`run`]), the rounds after which the loop reads the clock ([`cadence`]), visits
 //! ([`visit`]) and their cost ([`charge`]), sleep ([`sleep`]) and whether the processor is shared
 //! ([`sharing`]), new topologies ([`adopt`]), quarantine ([`quarantine`]),
-//! recovery from a panic ([`recover`]), and what a thread does first that relieves another one ([`relieve`]).
+//! recovery from a panic ([`recover`]), and what a thread does first that relieves another one ([`relieve`]). What is done for
+//! movers in another way than for ports is in [`mover`].
 
 mod adopt;
 mod cadence;
 mod charge;
+mod mover;
 mod quarantine;
 mod recover;
 mod relieve;

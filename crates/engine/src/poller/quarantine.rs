@@ -118,12 +118,10 @@ impl Poller {
         let Some(served) = self.ports[slot].as_ref() else { return 0 };
         let attached = served.attached.clone();
         // Nobody touches the memory of a port that is shut: the frames wait.
-        let Some(member) = attached.switch.member(attached.index).filter(|_| !attached.source.is_shut()) else {
-            return 0;
-        };
+        let Some(port) = attached.port().filter(|_| !attached.source.is_shut()) else { return 0 };
         self.using = slot;
         let began = moment();
-        let emptied = empty(member, &mut self.work, &self.now);
+        let emptied = empty(port, &mut self.work, &self.now);
         let spent = TimeSpent::between(began, moment());
         self.using = NO_PORT;
         if emptied.fault {

@@ -11,6 +11,7 @@ use ringway_runtime::contain::{fatal, warn_limited};
 use ringway_switch::{Defect, PanicLocation, Role, contain};
 
 use super::thread::{NO_PORT, Poller};
+use crate::topology::Attached;
 
 impl Poller {
     /// Continues after a panic in [`Poller::run`].
@@ -39,23 +40,25 @@ impl Poller {
     fn blame(&mut self, slot: usize, place: PanicLocation) {
         let Some(served) = self.ports.get(slot).and_then(Option::as_ref) else { return };
         let attached = served.attached.clone();
-        let Some(from) = attached.switch.member(attached.index) else {
-            let input = attached.source.hold_even_if_shut(&self.shift).and_then(|mut custody| custody.input.take());
-            let _ = contain(|| drop(input));
-            return;
-        };
+        let Some((switch, from)) = attached.member() else { return self.blame_mover(&attached, place) };
         let mut place = Err(place);
         // The call of a client may panic in its port, too. Each client is called once.
         while let Err(at) = place {
-            let source_goes = self.work.blame(&attached.switch, from, at);
-            let custody = if source_goes { attached.source.hold_even_if_shut(&self.shift) } else { None };
-            if let Some(input) = custody.and_then(|mut custody| custody.input.take()) {
-                // Not left to the reaper: a front end that stops the queue waits for the frames that the input holds. It happens
-                // between two batches of other ports, so it must be short.
-                let _ = contain(|| drop(input));
+            let source_goes = self.work.blame(switch, from, at);
+            if source_goes {
+                self.drop_work(&attached);
             }
             let (work, now) = (&mut self.work, &self.now);
-            place = contain(|| work.make_remaining_calls(&attached.switch, now)).map(drop);
+            place = contain(|| work.make_remaining_calls(switch, now)).map(drop);
+        }
+    }
+
+    /// Drops what the poller used for a client. Not left to the reaper: a front end that stops the queue waits for the frames that the input holds. It
+    /// happens between two batches of other ports, so it must be short.
+    pub(super) fn drop_work(&self, attached: &Attached) {
+        let custody = attached.source.hold_even_if_shut(&self.shift);
+        if let Some(work) = custody.and_then(|mut custody| custody.work.take()) {
+            let _ = contain(|| drop(work));
         }
     }
 
@@ -76,10 +79,9 @@ impl Poller {
                 continue;
             }
             let Some(mut custody) = served.attached.source.hold(&self.shift) else { continue };
-            let Some(input) = custody.input.as_mut() else { continue };
-            if let Err(place) = contain(|| input.disarm()) {
-                let input = custody.input.take();
-                let _ = contain(|| drop(input));
+            if let Err(place) = contain(|| custody.disarm()) {
+                let work = custody.work.take();
+                let _ = contain(|| drop(work));
                 if let Some(port) = served.attached.port() {
                     port.retire(Defect { role: Role::Source, place }, 0);
                 }

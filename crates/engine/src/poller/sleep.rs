@@ -44,9 +44,9 @@ impl Poller {
             let has_event = self.time(slot, |poller| {
                 poller.using = slot;
                 let custody = poller.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&poller.shift));
-                let input = custody.and_then(|mut custody| Some(custody.input.as_mut()?.arm(WakeOn::Events)));
+                let armed = custody.and_then(|mut custody| custody.arm(WakeOn::Events));
                 poller.using = NO_PORT;
-                input == Some(Armed::Pending)
+                armed == Some(Armed::Pending)
             });
             if has_event {
                 self.handle_events(slot);
@@ -74,17 +74,16 @@ impl Poller {
         // A successor may take the input away at this moment. This thread then stays awake and ends; it must not sleep on a port that it could
         // not arm.
         let Some(mut custody) = served.attached.source.hold(&self.shift) else { return served.has_input };
-        let Some(input) = custody.input.as_mut() else { return false };
-        if !self.schedule.arm(slot) {
+        if custody.work.is_none() || !self.schedule.arm(slot) {
             return false;
         }
         self.using = slot;
-        let armed = input.arm(WakeOn::Frames);
+        let armed = custody.arm(WakeOn::Frames);
         self.using = NO_PORT;
-        if armed == Armed::Silent {
+        if armed == Some(Armed::Silent) {
             self.schedule.poll(slot);
         }
-        armed == Armed::Pending
+        armed == Some(Armed::Pending)
     }
 
     /// Tells the port's client that no kick is needed.
@@ -94,10 +93,8 @@ impl Poller {
                 return;
             }
             poller.using = slot;
-            let mut custody = poller.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&poller.shift));
-            if let Some(input) = custody.as_deref_mut().and_then(|custody| custody.input.as_mut()) {
-                input.disarm();
-            }
+            let custody = poller.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&poller.shift));
+            custody.into_iter().for_each(|mut custody| custody.disarm());
             poller.using = NO_PORT;
         });
     }

@@ -5,6 +5,7 @@ use ringway_switch::{TimeSpent, VISIT_WORK, handle_event, pass};
 use super::charge::{is_pending_examined, pass_examined};
 use super::thread::{NO_PORT, Poller, Served};
 use crate::schedule::Visit;
+use crate::topology::{Attached, Place};
 
 impl Poller {
     /// Visits every active port once and polls a few of the parked ones. Returns the frames that were moved.
@@ -58,8 +59,8 @@ impl Poller {
             poller.using = slot;
             if let Some(Served { attached, .. }) = poller.ports[slot].as_ref()
                 && let Some(mut custody) = attached.source.hold(&poller.shift)
-                && let Some(input) = custody.input.as_deref_mut()
-                && let Some(member) = attached.switch.member(attached.index)
+                && let Some(input) = custody.input()
+                && let Some((_, member)) = attached.member()
                 && handle_event(member, input, &mut poller.work, &poller.now)
             {
                 poller.shared.report_fault();
@@ -80,7 +81,7 @@ impl Poller {
     pub(super) fn is_pending(&mut self, slot: usize) -> bool {
         self.using = slot;
         let custody = self.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&self.shift));
-        let pending = custody.is_some_and(|mut custody| custody.input.as_mut().is_some_and(|input| input.pending()));
+        let pending = custody.is_some_and(|mut custody| custody.pending());
         self.using = NO_PORT;
         pending || self.is_quarantine_poller() && self.has_detoured(slot)
     }
@@ -100,15 +101,19 @@ impl Poller {
         visit
     }
 
-    /// Visits a port. Also returns the bytes that had come from it before. The time of an examined visit is added to
+    /// Visits a port or a mover. Also returns the bytes that had come from it before. The time of an examined visit is added to
     /// `source`.
     #[inline(always)]
     pub(super) fn visit<const EXAMINED: bool>(&mut self, slot: usize, source: &mut TimeSpent) -> (Visit, u64) {
         let mut visit = Visit::default();
-        let Some(Served { attached, .. }) = self.ports[slot].as_ref() else { return (visit, 0) };
+        let Some(Served { attached: attached @ Attached { place: Place::Port(switch, index), .. }, .. }) =
+            self.ports[slot].as_ref()
+        else {
+            return self.visit_mover(slot, EXAMINED.then_some(source));
+        };
         let Some(mut custody) = attached.source.hold(&self.shift) else { return (visit, 0) };
-        let Some(input) = custody.input.as_deref_mut() else { return (visit, 0) };
-        let Some(member) = attached.switch.member(attached.index) else { return (visit, 0) };
+        let Some(input) = custody.input() else { return (visit, 0) };
+        let Some(member) = switch.member(*index) else { return (visit, 0) };
         let in_memory = attached.source.signal().in_memory();
         let batch = self.batch as u64;
         let bytes = member.port.counters().in_bytes();
@@ -119,7 +124,7 @@ impl Poller {
             if in_memory && !if EXAMINED { is_pending_examined(input, source) } else { input.pending() } {
                 break;
             }
-            let (switch, work, now) = (&attached.switch, &mut self.work, &self.now);
+            let (work, now) = (&mut self.work, &self.now);
             let passed = if EXAMINED {
                 let (passed, spent) = pass_examined(self.meter.area(), switch, member, input, work, now);
                 source.add(spent);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use ringway_engine::{Attached, Client, SlowReading, Source, Topology};
+use ringway_engine::{Attached, Client, Place, SlowReading, Source, Topology};
 use ringway_memory::{Limits, Mapping, Quota};
 use ringway_runtime::Signal;
 use ringway_switch::{
@@ -121,8 +121,6 @@ pub struct Station {
     pub asking: Cost,
     /// The cost of asking for a kick at an event other than frames.
     pub waiting: Cost,
-    /// The cost of taking the port over from another poller.
-    pub adopting: Cost,
     /// The cost of looking whether the client wants a call.
     pub ringing: Cost,
     /// Number of times that a poller armed the port.
@@ -203,7 +201,7 @@ impl Cost {
         lock(&self.payer).as_ref().and_then(Thread::name).unwrap_or_default().to_owned()
     }
 
-    fn pay(&self) {
+    pub fn pay(&self) {
         *lock(&self.payer) = Some(std::thread::current());
         let number = self.began.fetch_add(1, Ordering::SeqCst);
         if number.is_multiple_of(self.one_of.load(Ordering::Relaxed).max(1)) {
@@ -402,11 +400,6 @@ impl Input for In {
     fn disarm(&mut self) {
         self.station.step(Step::Disarm);
         self.station.armed.store(false, Ordering::SeqCst);
-    }
-
-    fn adopted(&mut self) -> bool {
-        self.station.adopting.pay();
-        false
     }
 
     fn take_event(&mut self) -> bool {
@@ -672,7 +665,6 @@ impl Lan {
                 costs: Default::default(),
                 asking: Cost::default(),
                 waiting: Cost::default(),
-                adopting: Cost::default(),
                 ringing: Cost::default(),
                 arms: AtomicU64::new(0),
                 on_arm: Mutex::default(),
@@ -756,8 +748,7 @@ impl Lan {
     /// Port `n` on poller `place(n)` with weight `weight(n)`.
     pub fn topology(&self, place: impl Fn(u16) -> usize, weight: impl Fn(u16) -> u32) -> Topology {
         let attached = |index: u16| Attached {
-            switch: Arc::clone(&self.switch),
-            index,
+            place: Place::Port(Arc::clone(&self.switch), index),
             source: Arc::clone(&self.sources[usize::from(index)]),
             poller: place(index),
             weight: weight(index),

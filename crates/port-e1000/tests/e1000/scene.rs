@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Place, Source, Topology};
 use ringway_port_e1000::vfio_user::Observer;
 use ringway_port_e1000::{self as e1000, Accesses, E1000, Model, Settings};
 use ringway_switch::{CountersReading, FloodPolicy, Learning, MacTable, Member, Owner, Port, Switch};
@@ -90,8 +90,7 @@ impl Lan {
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
         let switch = Arc::new(Switch::new("lan0", members.clone(), table, Box::new(Learning), FloodPolicy::default()));
         let attached = sources.into_iter().enumerate().map(|(index, source)| Attached {
-            switch: Arc::clone(&switch),
-            index: index as u16,
+            place: Place::Port(Arc::clone(&switch), index as u16),
             source,
             poller: 0,
             weight: 1,

@@ -9,10 +9,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ringway_abi::netmap::PipeRole;
-use ringway_port::front_end::{Parties, close_in_steps, pause_step};
+use ringway_port::front_end::{Parties, pause_step};
 use ringway_runtime::{contain, warn_limited};
 
 use super::super::region::RegionPort;
+use super::closing::ENDS;
 use super::lane::{Allowance, Lane, Transfer};
 use super::state::{End, Pipe, Stage, State};
 
@@ -88,7 +89,7 @@ impl Pipe {
     /// calls the clients of the other end. The frames that the end has not returned go to the next one that opens it.
     pub fn close(self: &Arc<Self>, role: PipeRole) {
         let mut leaving = self.begin_close(role);
-        close_in_steps(leaving.parties, move || leaving.step());
+        ENDS.close_in_steps(leaving.parties, move || leaving.step());
     }
 
     pub(super) fn begin_close(self: &Arc<Self>, role: PipeRole) -> Leaving {

@@ -4,18 +4,21 @@
 //! without free ones. Ends in one region exchange buffers: the receiver's slot gets the sender's buffer number. Ends in two
 //! regions each have buffers of their own, and the bytes are copied once.
 //!
-//! Each end is a port of a switch that has no other ports than the two ends. Its input moves the frames ([`PipeInput`]): the
-//! poller of the sender moves what is sent, the poller of the receiver gives back what is returned.
+//! Each end is a mover ([`ringway_runtime::mover`]): the poller of the sender moves what is sent, the poller of the receiver gives back
+//! what is returned.
 //!
 //! - `lane`: one direction of one ring pair. `state`: the ends, opened and closed in any order.
-//! - `side`: an end's input and output. `close`: how an end leaves.
+//! - `mover`: an end as pollers serve it. `open`, `close`: how an end comes and leaves. `closing`: how many may be leaving.
 
 mod close;
+mod closing;
 mod lane;
+mod mover;
 mod open;
-mod side;
 mod state;
 #[cfg(test)]
 mod tests;
 
+pub use closing::{check_unclosed_pipes, unclosed_pipes};
+pub use mover::PipeIo;
 pub use state::Pipe;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ringway_abi::netmap::PipeRole;
-use ringway_port::front_end::{Process, prepare_steps};
-use ringway_port::port_io::PortIo;
+use ringway_port::front_end::Process;
 
 use super::super::region::part::{Buffers, Part};
 use super::super::region::{Region, RegionError, RegionPort};
+use super::closing::ENDS;
 use super::lane::copy_slots;
-use super::side::{PipeInput, PipeOutput};
+use super::mover::{PipeIo, PipeMover};
 use super::state::{End, Pipe, Seen, Stage, State};
 
 impl Pipe {
@@ -27,7 +27,7 @@ impl Pipe {
         region: &Arc<Region>,
         colour: u32,
         process: Process,
-    ) -> Result<(PortIo, Arc<RegionPort>), RegionError> {
+    ) -> Result<(PipeIo, Arc<RegionPort>), RegionError> {
         let shape = self.shape(role, region)?;
         // The thread that has the lock may wait for pages of clients.
         let mut guard = self.state.try_lock().ok_or(RegionError::Closing)?;
@@ -35,7 +35,8 @@ impl Pipe {
         if self.is_closing(role) || guard.ends[role as usize].is_some() {
             return Err(RegionError::Closing);
         }
-        prepare_steps()?;
+        // A close needs no new thread then.
+        ENDS.keep_thread()?;
         let State { ends, lanes, last_number } = &mut *guard;
         let other = ends[role.other() as usize].as_ref();
         if let Some(other) = other
@@ -57,7 +58,7 @@ impl Pipe {
             own: number,
             ..Seen::default()
         };
-        let input = PipeInput::new(Arc::clone(self), role, part, seen)?;
+        let mover = PipeMover::new(Arc::clone(self), role, part, seen)?;
         if let Some(other) = shared {
             other.tx.iter().zip(&end.rx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
             other.rx.iter().zip(&end.tx).for_each(|(theirs, ours)| copy_slots(theirs, ours, 0, ours.slots));
@@ -74,7 +75,6 @@ impl Pipe {
         self.processes[role as usize].store(process.map_or(0, NonZeroU32::get), Ordering::Relaxed);
         self.set(role, Stage::Open);
         self.numbers[role as usize].store(number, Ordering::SeqCst);
-        let sides = PortIo { input: Box::new(input), output: Box::new(PipeOutput), bell, signal };
-        Ok((sides, port))
+        Ok((PipeIo { mover: Box::new(mover), bell, signal }, port))
     }
 }

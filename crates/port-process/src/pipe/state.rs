@@ -10,7 +10,8 @@ use ringway_abi::Shape;
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TOLD, TX_CLIENT, TX_SWITCH};
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{PipeRole, Wish};
-use ringway_switch::{Moved, PanicLocation, PortFault, giving, note_panic};
+use ringway_runtime::Moved;
+use ringway_switch::{PanicLocation, PortFault, giving, note_panic};
 
 use super::super::region::part::Part;
 use super::super::region::{Region, RegionError, RegionPort};
@@ -74,13 +75,13 @@ pub(super) struct End {
     pub(super) left: usize,
 }
 
-/// What an end's input has looked at.
+/// What an end's mover has looked at.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// The `head` of each transmit and receive ring, up to which nothing is left to do.
     pub(super) tx: Vec<u32>,
     pub(super) rx: Vec<u32>,
-    /// The number of the input's own end. The poller may still have the input when the next program has opened the end.
+    /// The number of the mover's own end. The poller may still have the mover when the next program has opened the end.
     pub(super) own: u32,
     /// The number of the other end, or 0 if it takes no part.
     pub(super) peer: u32,

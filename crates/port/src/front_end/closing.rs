@@ -12,7 +12,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use ringway_runtime::{call, contain, guard_thread, warn_limited};
+use ringway_runtime::{contain, guard_thread, warn_limited};
 use rustix::net::{Shutdown, shutdown};
 
 use super::files::receive;
@@ -20,8 +20,8 @@ use super::files::receive;
 /// The number of the process that has sent a file, if it has one in this process's PID namespace.
 pub type Process = Option<NonZeroU32>;
 
-/// The processes that a close counts against: the process that sent the file or closed the end, and the process at the other end of the
-/// pipe. Both are the same where only one takes part.
+/// The processes that a close counts against: the one that sent the file or closed something, and another one whose memory the close
+/// touches. Both are the same where only one takes part.
 pub type Parties = [Process; 2];
 
 /// Most closes of one process that have not ended while it may still send files.
@@ -33,8 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// What clients have sent. They decide how long closing it lasts.
 static OF_CLIENTS: Queue = Queue::new(16, 2, || true);
-/// Ends of pipes, whose last frames are moved first, in steps. Each touches memory of clients.
-static PIPES: Queue = Queue::new(8, 2, call::prepare);
 /// Registrations of netmap's programs, which touch memory of the program.
 static REGISTRATIONS: Queue = Queue::new(16, 2, || true).or_one_each(MOST_WITH_ONE_EACH);
 /// Memory that programs had of the regions that they share.
@@ -45,12 +43,6 @@ const MOST_WITH_ONE_EACH: usize = 256;
 const MOST_RETURNS_WITH_LATE: usize = 1024;
 const MOST_RETURNS: usize = 8192;
 const RETURNS_WITHIN: Duration = Duration::from_secs(1);
-/// Most ends of pipes of one process whose close has not ended while it may still open others.
-const MOST_PIPES_OF_PROCESS: usize = 64;
-/// Most ends of pipes of all processes whose close has not ended while a process with one among them may still open others.
-const MOST_PIPES_OF_CLOSERS: usize = 256;
-/// Most ends of pipes of all processes whose close has not ended while anyone may still open others.
-const MOST_PIPES_OF_ALL: usize = 512;
 
 /// One step of a close. Returns the processes that the next one counts against, or none after the last one.
 type Step = Box<dyn FnMut() -> Option<Parties> + Send>;
@@ -95,8 +87,9 @@ impl Closing {
     }
 }
 
-/// What waits to be closed, and the threads that close it.
-struct Queue {
+/// What waits to be closed, and the threads that close it. No process occupies more than a few of them, so that what it makes last holds up
+/// its own closes only.
+pub struct Queue {
     most_threads: usize,
     /// Most threads if a process that has none needs one.
     most_with_one_each: usize,
@@ -154,7 +147,10 @@ impl State {
 }
 
 impl Queue {
-    const fn new(most_threads: usize, most_of_process: usize, prepare: fn() -> bool) -> Self {
+    /// A queue with up to `most_threads` threads, of which the closes of one process occupy `most_of_process`. A new thread calls `prepare`
+    /// first, and ends if that returns false.
+    #[must_use]
+    pub const fn new(most_threads: usize, most_of_process: usize, prepare: fn() -> bool) -> Self {
         let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0, has_staying: false, idle: 0, woken: 0 };
         let state = Mutex::new(state);
         Self {
@@ -178,6 +174,12 @@ impl Queue {
     const fn or_one_each(mut self, most: usize) -> Self {
         self.most_with_one_each = most;
         self
+    }
+
+    /// Closes something in steps: `step` is called, between those of other closes, until it returns none. A step that cannot do anything yet
+    /// pauses by [`pause_step`].
+    pub fn close_in_steps(&'static self, parties: Parties, step: impl FnMut() -> Option<Parties> + Send + 'static) {
+        self.push(parties, Closing::Steps(Box::new(step)));
     }
 
     fn push(&'static self, parties: Parties, what: Closing) {
@@ -221,11 +223,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Starts the thread that stays, unless there is one: later closes then need no further thread. It can call clients.
+    /// Starts the thread that stays, unless there is one: later closes then need no further thread. It is prepared.
     ///
     /// # Errors
-    /// The kernel has no threads left, or no means for calls.
-    fn keep_thread(&'static self) -> io::Result<()> {
+    /// The kernel has no threads left, or no means for calls, which it was to be prepared for.
+    pub fn keep_thread(&'static self) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.has_staying {
             return Ok(());
@@ -298,7 +300,8 @@ impl Queue {
     }
 
     /// Returns how many closes have not ended, of a process's own and of all.
-    fn count(&self, process: Process) -> (usize, usize) {
+    #[must_use]
+    pub fn count(&self, process: Process) -> (usize, usize) {
         let state = self.state.lock();
         let all = state.waiting.iter().map(|(parties, _)| parties);
         let all = all.chain(state.busy.iter().map(|(parties, _)| parties));
@@ -318,20 +321,6 @@ impl Queue {
             _ => Ok(()),
         }
     }
-
-    /// See [`check_unclosed_pipes`].
-    fn check_ends(&self, process: Process) -> Result<(), String> {
-        let text = "of pipes whose last frames are still moved: try again";
-        let (own, all) = self.count(process);
-        let most = if own > 0 { MOST_PIPES_OF_CLOSERS } else { MOST_PIPES_OF_ALL };
-        if own >= MOST_PIPES_OF_PROCESS {
-            Err(format!("the program has closed {own} ends {text}"))
-        } else if all >= most {
-            Err(format!("programs have closed {all} ends {text}"))
-        } else {
-            Ok(())
-        }
-    }
 }
 
 /// Closes files that a process has sent on a separate thread that serves no port.
@@ -344,7 +333,7 @@ pub fn close_in_background(sender: Process, files: Vec<OwnedFd>) {
 /// Does other work that a client can make last, in steps, on a thread that serves its process alone meanwhile. Each step returns the processes that
 /// the next one counts against.
 pub fn register_in_steps(parties: Parties, step: impl FnMut() -> Option<Parties> + Send + 'static) {
-    REGISTRATIONS.push(parties, Closing::Steps(Box::new(step)));
+    REGISTRATIONS.close_in_steps(parties, step);
 }
 
 /// Gives back what a client had, on a thread that serves its process alone meanwhile: the client decides how long that lasts.
@@ -372,36 +361,9 @@ pub fn check_returned(process: Process) -> Result<(), String> {
     RETURNS.check_returns(process, Instant::now())
 }
 
-/// Makes sure that there is a thread for [`close_in_steps`] that can call clients.
-///
-/// # Errors
-/// The kernel has no threads left, or no means for calls.
-pub fn prepare_steps() -> io::Result<()> {
-    PIPES.keep_thread()
-}
-
-/// Closes an end of a pipe on a separate thread. `step` is called, between those of other ends, until it returns none. A step that
-/// cannot do anything yet pauses by [`pause_step`].
-pub fn close_in_steps(parties: Parties, step: impl FnMut() -> Option<Parties> + Send + 'static) {
-    PIPES.push(parties, Closing::Steps(Box::new(step)));
-}
-
 /// Pauses before the step that did nothing is made again.
 pub fn pause_step() {
     std::thread::sleep(LOOK_EVERY);
-}
-
-/// Returns the number of ends of pipes that were closed and have not left.
-pub fn unclosed_pipes() -> usize {
-    PIPES.count(None).1
-}
-
-/// Checks that a process may open an end of a pipe, by the ends that were closed and have not left.
-///
-/// # Errors
-/// Too many have not left. The text is for the process.
-pub fn check_unclosed_pipes(process: Process) -> Result<(), String> {
-    PIPES.check_ends(process)
 }
 
 /// In the closer: does what can last as long as an owner likes, on a separate thread.
@@ -622,42 +584,6 @@ mod tests {
         );
         until_idle(queue);
         assert_eq!(hear.iter().collect::<Vec<_>>(), [vec![before], vec![after]]);
-    }
-
-    #[test]
-    fn a_process_that_has_closed_64_ends_opens_no_more_with_256_of_all_none_that_has_one_and_with_512_nobody() {
-        let queue = queue(8, 2);
-        let ends = Arc::new(AtomicBool::new(false));
-        let process = |number: u32| NonZeroU32::new(number + 1);
-        let close = |number| {
-            let (parties, ends) = ([process(number); 2], Arc::clone(&ends));
-            let step = move || {
-                pause_step();
-                (!ends.load(Ordering::SeqCst)).then_some(parties)
-            };
-            queue.push(parties, Closing::Steps(Box::new(step)));
-        };
-        for number in 0..3 {
-            for _ in 0..MOST_PIPES_OF_PROCESS {
-                assert_eq!(queue.check_ends(process(number)), Ok(()));
-                close(number);
-            }
-            let refused = queue.check_ends(process(number)).expect_err("too many");
-            assert!(refused.starts_with("the program has closed 64 ends of pipes"), "{refused}");
-        }
-        (0..MOST_PIPES_OF_PROCESS - 1).for_each(|_| close(3));
-        assert_eq!(queue.check_ends(process(3)), Ok(()));
-        close(4);
-        for number in [3, 4] {
-            let refused = queue.check_ends(process(number)).expect_err("many of all, and some of its own");
-            assert!(refused.starts_with("programs have closed"), "{refused}");
-        }
-        assert_eq!(queue.check_ends(process(5)), Ok(()), "the closes of others concern nobody else");
-        (5..9).for_each(|number| (0..MOST_PIPES_OF_PROCESS).for_each(|_| close(number)));
-        let refused = queue.check_ends(process(9)).expect_err("too many of all");
-        assert!(refused.starts_with("programs have closed"), "{refused}");
-        ends.store(true, Ordering::SeqCst);
-        until("all may open ends again", || (0..10).all(|number| queue.check_ends(process(number)).is_ok()));
     }
 
     #[test]

@@ -52,10 +52,9 @@ pub use access::SocketAccess;
 pub use closer::{ClientFd, end as end_closer, run as run_closer, start as start_closer};
 pub use closer::{check_unclosed, check_unclosed_ports, take_files};
 pub use closing::{
-    Parties, check_returned, check_unclosed as check_closing, close_in_background, close_in_steps,
-    close_socket_in_background, pause_step, prepare_steps, register_in_steps, return_in_background,
+    Parties, Process, Queue as ClosingQueue, check_returned, check_unclosed as check_closing, close_in_background,
+    close_socket_in_background, pause_step, register_in_steps, return_in_background,
 };
-pub use closing::{Process, check_unclosed_pipes, unclosed_pipes};
 pub use connection::Connection;
 pub use descriptor::is_eventfd;
 pub use end::{CALL_BLOCKED, End};

@@ -54,7 +54,7 @@ fn a_port_in_quarantine_is_not_blamed_for_frames_that_others_left_for_it() {
         let lan = with_backlog(10);
         lan.sink(1, |kept| kept.panics_at = given);
         let (mut work, member) = (Workspace::new(4), lan.switch.member(1).expect("a port"));
-        let place = contain(|| empty(member, &mut work, &Time::at_second(1))).expect_err("a panic");
+        let place = contain(|| empty(&member.port, &mut work, &Time::at_second(1))).expect_err("a panic");
         assert!(work.blame(&lan.switch, member, place));
         assert_eq!([0, 1].map(|port| role(&lan, port)), [None, Some(Role::Receiver)]);
         let lost = lan.dropped(1, DropReason::InternalError);
@@ -69,7 +69,7 @@ fn what_was_left_for_an_output_that_fails_is_counted_to_the_last_frame() {
     lan.sink(1, |kept| kept.fault = Some(PortFault::MemoryLost));
     // The backlog takes several deliveries.
     let mut work = Workspace::new(4);
-    let emptied = empty(lan.switch.member(1).expect("a port"), &mut work, &Time::at_second(1));
+    let emptied = empty(&lan.switch.member(1).expect("a port").port, &mut work, &Time::at_second(1));
     assert!(emptied.fault && emptied.frames == 10);
     assert_eq!(lan.sink(1, |kept| kept.deliveries.clone()), [4, 4, 2], "the output counts what it is given");
     assert_eq!(lan.switch.member(1).expect("a port").port.fault(), Some(PortFault::MemoryLost), "the first fault");

@@ -1,13 +1,13 @@
 //! Delivery from a detour: a port in quarantine is given the frames in its backlog.
 
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use super::workspace::Workspace;
 use crate::batch::BatchStorage;
 use crate::defect::giving;
-use crate::port::CallReason;
+use crate::port::{CallReason, Port};
 use crate::time::Time;
-use crate::topology::Member;
 
 /// Result of [`empty`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,40 +26,40 @@ pub struct DetourDelivery {
 /// Empties the backlog of a port's detour ([`crate::Port::begin_detour`]): delivers the frames and makes the calls.
 /// Only one thread may call this for a port. The frames stay in the backlog while another thread has the output: the kernel may keep that one.
 #[cold]
-pub fn empty(member: &Member, work: &mut Workspace, now: &Time) -> DetourDelivery {
-    giving(|| empty_backlog(member, work, now))
+pub fn empty(port: &Arc<Port>, work: &mut Workspace, now: &Time) -> DetourDelivery {
+    giving(|| empty_backlog(port, work, now))
 }
 
-fn empty_backlog(member: &Member, work: &mut Workspace, now: &Time) -> DetourDelivery {
-    if !member.port.detour().has_backlog() {
+fn empty_backlog(port: &Arc<Port>, work: &mut Workspace, now: &Time) -> DetourDelivery {
+    if !port.detour().has_backlog() {
         return DetourDelivery::default();
     }
-    let Some(mut output) = member.port.try_output() else { return DetourDelivery::default() };
-    let Some(taken) = member.port.detour().take() else { return DetourDelivery::default() };
+    let Some(mut output) = port.try_output() else { return DetourDelivery::default() };
+    let Some(taken) = port.detour().take() else { return DetourDelivery::default() };
     let mut emptied =
         DetourDelivery { frames: taken.frames() as u64, bytes: taken.bytes() as u64, ..DetourDelivery::default() };
     for &(reason, call) in taken.calls() {
-        work.calls.take_over(&member.port, reason, call);
+        work.calls.take_over(port, reason, call);
     }
     if taken.frames() > 0 {
         let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
-        work.touching.begin(&member.port);
-        let (storage, given) = work.delivery.deliver_backlog(&taken, storage, &mut **output, member.port.counters());
+        work.touching.begin(port);
+        let (storage, given) = work.delivery.deliver_backlog(&taken, storage, &mut **output, port.counters());
         // Those that found no room in the backlog.
-        output.note_losses(member.port.counters());
+        output.note_losses(port.counters());
         work.touching.end();
         work.batch = Some(storage);
         emptied.cutting = work.delivery.take_cutting();
         if let Err(fault) = given {
-            member.port.fail(fault);
+            port.fail(fault);
             emptied.fault = true;
         }
     }
     drop(output);
-    member.port.detour().give_back(taken);
+    port.detour().give_back(taken);
     if emptied.frames > 0 {
         fence(Ordering::SeqCst);
-        emptied.fault |= work.calls.ring(&member.port, CallReason::Frames, now);
+        emptied.fault |= work.calls.ring(port, CallReason::Frames, now);
     }
     emptied
 }

@@ -2,17 +2,18 @@
 //!
 //! - `stages`: the path on one page. `collect`, `admit`, `forward`: its first stages. Delivery is in `egress`.
 //! - `beyond`: frames beyond their source's limit. `exhausted`: frames that flood a port beyond its limit.
-//! - `moved`: frames that an input moved itself. `notify`: calls to clients. `passed`: the result of a pass.
+//! - `notify`: calls to clients. `passed`: the result of a pass.
+//! - `beside`: ports that are in no switch.
 //! - `workspace`: a poller's memory between passes, and the ports to retire after a panic.
 //! - `empty`: ports in quarantine are given the frames in their backlogs.
 
 mod admit;
+mod beside;
 mod beyond;
 mod collect;
 mod empty;
 mod exhausted;
 mod forward;
-mod moved;
 mod notify;
 mod passed;
 mod stages;

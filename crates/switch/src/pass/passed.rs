@@ -5,7 +5,7 @@ use crate::port::PortFault;
 /// Result of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Number of frames taken from the source, and of slots that an end of a pipe has returned.
+    /// Number of frames taken from the source.
     pub frames: u64,
     /// What these frames cost, in bytes to copy ([`VISIT_WORK`](crate::VISIT_WORK)).
     pub work: u64,

@@ -5,7 +5,6 @@ use super::beyond::{exceed, refuse};
 use super::collect::collect;
 use super::exhausted::drop_alike;
 use super::forward::forward;
-use super::moved::handle_moved;
 use super::notify::{handle_event, notify};
 use super::passed::Passed;
 use super::workspace::Workspace;
@@ -53,9 +52,8 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         work.end_batch(batch);
         input.release();
         drop(entered);
-        let moved = handle_moved(context, input, work);
-        let receiver_fault = moved.receiver_fault | handle_event(from, input, work, now);
-        return Passed { fault: collected.fault, receiver_fault, ..moved };
+        let receiver_fault = handle_event(from, input, work, now);
+        return Passed { fault: collected.fault, receiver_fault, ..Passed::default() };
     }
 
     // Forward.

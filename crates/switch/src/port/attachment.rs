@@ -81,6 +81,12 @@ impl Port {
         }
     }
 
+    /// Returns the port of a client that no switch delivers to: its counters, calls and faults.
+    #[must_use]
+    pub fn without_output(name: impl Into<String>, bell: Box<dyn Bell>) -> Self {
+        Self::new(name, Box::new(RefusingOutput(None)), bell)
+    }
+
     /// The port's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -204,6 +210,12 @@ impl Port {
     #[inline]
     pub(crate) fn output(&self) -> MutexGuard<'_, Box<dyn Output>> {
         self.output.lock().unwrap_or_else(|poisoned| self.replace_output(poisoned.into_inner()))
+    }
+
+    /// Counts what the client was given without the output, as the holder of the output.
+    pub fn count_given(&self, count: impl FnOnce(&Counters)) {
+        let _output = self.output();
+        count(&self.counters);
     }
 
     /// Locks the output, unless a thread delivers to the port at this moment.

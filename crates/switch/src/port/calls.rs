@@ -174,18 +174,34 @@ impl PendingCalls {
         self.current.take().is_some_and(|(weak, reason)| self.keep(rung, weak, reason))
     }
 
+    /// Rings the bell of a port beside passes: no workspace notes that its client is being called. Keeps the call if it becomes
+    /// pending. Returns true if the port must end because of a fault. After a panic, [`PendingCalls::retire_called`] retires the port.
+    pub(crate) fn ring_beside(&mut self, port: &Arc<Port>, reason: CallReason, time: &Time) -> bool {
+        self.current = Some((Arc::downgrade(port), reason));
+        self.touching.begin(port);
+        let fault = self.ring(port, reason, time);
+        self.touching.end();
+        self.current = None;
+        fault
+    }
+
     /// After a panic in [`PendingCalls::make`] or [`PendingCalls::make_all`]: retires the port whose call was being
     /// made. Calls to other ports stay pending. Returns true if a port was retired.
     #[cold]
     pub fn blame(&mut self, place: PanicLocation) -> bool {
         self.calls.extend(self.remaining.drain(..));
-        self.touching.end();
         // A bell may deliver frames: then the port is a receiver, even if the call was for room.
         let is_given = take_receiving();
+        let is_receiver = |reason| is_given || reason == CallReason::Frames;
+        self.retire_called(place, |reason| if is_receiver(reason) { Role::Receiver } else { Role::Source })
+    }
+
+    /// Retires the port whose call was being made, in a role by the call's reason. Returns true if there was one.
+    pub(crate) fn retire_called(&mut self, place: PanicLocation, role: impl FnOnce(CallReason) -> Role) -> bool {
+        self.touching.end();
         let Some((port, reason)) = self.current.take() else { return false };
-        let role = if is_given || reason == CallReason::Frames { Role::Receiver } else { Role::Source };
         if let Some(port) = port.upgrade() {
-            port.retire(Defect { role, place }, 0);
+            port.retire(Defect { role: role(reason), place }, 0);
             self.give_back(port);
         }
         true

@@ -43,7 +43,7 @@ fn ends(port: &Port) -> DetourEnd {
 /// Empties the backlog of port 1, as the port's own thread does.
 fn empty_it(lan: &Lan, work: &mut Workspace) -> u64 {
     work.calls.serve_detours();
-    let emptied = empty(lan.switch.member(1).expect("a port"), work, &Time::at_second(1));
+    let emptied = empty(&lan.switch.member(1).expect("a port").port, work, &Time::at_second(1));
     assert!(!emptied.fault);
     emptied.frames
 }
@@ -98,7 +98,7 @@ fn a_ports_own_thread_does_not_wait_for_its_output() {
         scope.spawn(move || {
             work.calls.serve_detours();
             assert!(!handle_event(member, input, work, &Time::at_second(1)));
-            say.send(empty(member, work, &Time::at_second(1)).frames)
+            say.send(empty(&member.port, work, &Time::at_second(1)).frames)
         });
         let emptied = hear.recv_timeout(PATIENCE);
         drop(output);

@@ -409,7 +409,7 @@ fn the_time_in_which_frames_of_a_backlog_are_cut_is_told_and_is_not_that_of_the_
     let time = Time { read: now, ..Time::at_second(1) };
     pass(&lan.switch, lan.switch.member(0).expect("a port"), &mut lan.offers[0], &mut lan.work, &time);
     lan.work.examine(Some(ticking));
-    let emptied = empty(lan.switch.member(1).expect("a port"), &mut lan.work, &time);
+    let emptied = empty(&lan.switch.member(1).expect("a port").port, &mut lan.work, &time);
     assert!(emptied.frames == 1 && emptied.cutting > 0, "{emptied:?}");
     assert!(lan.counters(1).out_frames > 1, "it was cut");
     lan.send(2, &[frame(mac(0), mac(2), 60, 0)]);

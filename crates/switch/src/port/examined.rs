@@ -16,7 +16,7 @@
 use ringway_memory::Mapping;
 
 use super::fault::PortFault;
-use super::input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
+use super::input::{Armed, Discarded, Input, InputCapabilities, WakeOn};
 use crate::batch::{Batch, MOST_BYTES};
 use crate::time::{Measure, Moment};
 
@@ -193,16 +193,5 @@ impl Input for Examined<'_> {
 
     fn last_frames(&self) -> usize {
         self.input.last_frames()
-    }
-
-    fn adopted(&mut self) -> bool {
-        self.time(|input| input.adopted())
-    }
-
-    fn take_moved(&mut self) -> Moved {
-        let moved = self.time(|input| input.take_moved());
-        self.spent.frames = self.spent.frames.saturating_add(moved.frames);
-        self.spent.bytes = self.spent.bytes.saturating_add(moved.bytes);
-        moved
     }
 }

@@ -151,41 +151,6 @@ pub trait Input: Send {
     fn take_event(&mut self) -> bool {
         false
     }
-
-    /// The poller serves this input in another topology from now on, or begins to serve it. Returns true if the poller has to visit the
-    /// port.
-    fn adopted(&mut self) -> bool {
-        false
-    }
-
-    /// Returns what the collects since the last call have moved to the other port without the switch, and forgets it. Called
-    /// after a collect that left the batch empty. Only an end of a pipe moves frames itself: see [`Moved`].
-    fn take_moved(&mut self) -> Moved {
-        Moved::default()
-    }
-}
-
-/// Frames that an input has moved itself, from its own client to the client of the only other port of its switch. The pass counts
-/// them at both ports, and rings the other port's bell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Number of frames that were taken from the client.
-    pub frames: u64,
-    /// Number of bytes in these frames.
-    pub bytes: u64,
-    /// Frames among them whose slots at the sender name no buffer, or have a wrong length: dropped at the sender.
-    pub bad_here: u64,
-    /// Frames among them for which the receiver's slots name no buffer: dropped at the receiver.
-    pub bad_there: u64,
-    /// The client may have more frames. They are moved at the next visit.
-    pub more: bool,
-    /// Number of slots that the client has returned, and from which the other port's client can send again.
-    pub returned: u64,
-    /// The other port's client broke the rules.
-    pub other_fault: Option<PortFault>,
-    /// Rings the other port's bell also if nothing was moved: what was moved before was announced in an older topology, which may have
-    /// another port there, or none.
-    pub calls_again: bool,
 }
 
 /// The optional functions of an input.

@@ -43,7 +43,7 @@ pub(crate) use detour::{FrameBuffer, Taken};
 pub use event::CallReason;
 pub use examined::{DeliveryTime, Examined, TimeSpent};
 pub use fault::PortFault;
-pub use input::{Armed, Discarded, Input, InputCapabilities, Moved, WakeOn};
+pub use input::{Armed, Discarded, Input, InputCapabilities, WakeOn};
 pub use moderation::{CallGate, Entry, FrameRateMeter, Moderation};
 pub use output::{Output, OutputCapabilities};
 pub(crate) use pauses::Pauses;

@@ -209,7 +209,7 @@ fn serve(mode: PassMode, switch: &Switch, member: &Member, input: &mut dyn Input
         let passed = pass(switch, member, &mut Examined::new(input, area, Moment::default), work, &now);
         work.examine(None);
         for to in switch.members() {
-            assert!(!empty(to, work, &now).fault);
+            assert!(!empty(&to.port, work, &now).fault);
         }
         passed
     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringway_config::identity::{PortSet, Vlan};
 use ringway_config::{CallInterval, Calls, Coalesce, Direction, Flood, Forwarding, Name, Port};
-use ringway_engine::Attached;
+use ringway_engine::{Attached, Place};
 use ringway_switch::policy::{Bound, Domain, Guard, Membership, Reach};
 use ringway_switch::{
     self as data, FloodAction, FloodPolicy, Forward, Learning, MacMap, Member, Moderation, Policy, Programmed,
@@ -45,8 +45,7 @@ impl LiveSwitch {
                 CallInterval::Fixed(interval) => Moderation::Fixed { interval, above: (above > 0).then_some(above) },
             });
             Attached {
-                switch: Arc::clone(&switch),
-                index: live.owner.index(),
+                place: Place::Port(Arc::clone(&switch), live.owner.index()),
                 source: Arc::clone(&live.source),
                 poller: live.poller,
                 weight: live.settings.weight,

@@ -72,7 +72,7 @@ fn an_end_that_closes_copies_nothing_on_the_callers_thread_and_all_its_frames_ar
     // Returns although the pipe is in use.
     pipe.close(PipeRole::Master);
     assert!(!pipe.is_closed(PipeRole::Master));
-    assert!(!b.sides.input.pending(), "the other end waits for the next program");
+    assert!(!b.io.mover.pending(), "the other end waits for the next program");
     drop(held);
     until("the end leaves", || pipe.is_closed(PipeRole::Master));
     for ring in 0..3 {
@@ -189,8 +189,8 @@ fn a_step_waits_for_no_thread_that_has_the_pipe_and_other_ends_of_the_process_le
     let region = region(1);
     let ends = || {
         let pipe = pipe();
-        let (sides, shared) = pipe.open(PipeRole::Master, &region, 0, NonZeroU32::new(1 << 30)).expect("an end");
-        (pipe, sides, shared)
+        let (io, shared) = pipe.open(PipeRole::Master, &region, 0, NonZeroU32::new(1 << 30)).expect("an end");
+        (pipe, io, shared)
     };
     let in_use = [ends(), ends(), ends()];
     let held = in_use.each_ref().map(|(pipe, ..)| pipe.hold());

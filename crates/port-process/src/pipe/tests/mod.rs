@@ -17,12 +17,12 @@ use ringway_abi::layout::netmap_ring;
 use ringway_abi::netmap::{PipeRole, Wish};
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_abi::{Layout, Slot};
-use ringway_switch::{Moved, PortFault};
+use ringway_runtime::Moved;
+use ringway_switch::PortFault;
 use ringway_testing::until;
 
 use super::super::region::{Region, RegionPort};
-use super::Pipe;
-use crate::PortIo;
+use super::{Pipe, PipeIo};
 
 const SLOTS: u32 = 16;
 
@@ -33,7 +33,7 @@ fn region(id: u16) -> Arc<Region> {
 
 /// An open end, and its client.
 struct End {
-    sides: PortIo,
+    io: PipeIo,
     shared: Arc<RegionPort>,
     pipe: Arc<Pipe>,
     role: PipeRole,
@@ -49,22 +49,22 @@ impl End {
 
     /// Opens an end for a program with this number.
     fn open_by(pipe: &Arc<Pipe>, role: PipeRole, region: &Arc<Region>, process: u32) -> End {
-        let (sides, shared) = pipe.open(role, region, 0, NonZeroU32::new(process)).expect("an end");
+        let (io, shared) = pipe.open(role, region, 0, NonZeroU32::new(process)).expect("an end");
         let number = pipe.numbers[role as usize].load(Ordering::SeqCst);
-        End { sides, shared, pipe: Arc::clone(pipe), role, number, adopted: None }
+        End { io, shared, pipe: Arc::clone(pipe), role, number, adopted: None }
     }
 
     /// Its poller takes over the newest topology.
     fn adopt(&mut self) {
         let peer = Some(self.pipe.peer(self.role, self.number));
         if std::mem::replace(&mut self.adopted, peer) != peer {
-            assert!(self.sides.input.adopted(), "the poller visits it");
+            self.io.mover.adopt();
         }
     }
 
     fn pending(&mut self) -> bool {
         self.adopt();
-        self.sides.input.pending()
+        self.io.mover.pending()
     }
 
     fn layout(&self) -> &Layout {
@@ -139,11 +139,9 @@ impl End {
 
     /// Visits the end once, in the topology that its poller has.
     fn collect(&mut self, batch: usize) -> (Result<(), PortFault>, Moved) {
-        let mut batch = ringway_switch::BatchStorage::new(batch).into_batch();
-        let result = self.sides.input.collect(&mut batch);
-        drop(batch);
-        self.sides.input.release();
-        (result, self.sides.input.take_moved())
+        let mut moved = Moved::default();
+        let result = self.io.mover.move_frames(batch, &mut moved);
+        (result, moved)
     }
 
     /// Visits the end once, in the newest topology.

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
 use ringway_abi::netmap::{PipeRole, Wish};
 use ringway_abi::slot::NS_MOREFRAG;
-use ringway_switch::{Moved, PortFault};
+use ringway_runtime::Moved;
+use ringway_switch::PortFault;
 
 use super::super::super::region::Region;
 use super::super::Pipe;
@@ -241,7 +242,7 @@ fn an_end_gets_no_frames_by_a_topology_without_it_and_its_clients_are_called_by_
         a.serve().expect("no fault");
         for round in 0..3 {
             let b = End::open(&pipe, PipeRole::Slave, second);
-            assert!(!a.sides.input.pending(), "its poller has another topology");
+            assert!(!a.io.mover.pending(), "its poller has another topology");
             assert_eq!(a.collect(4), (Ok(()), Moved::default()));
             assert!(b.received(false).is_empty(), "round {round}");
             let moved = a.visit(4).expect("no fault");
@@ -267,7 +268,7 @@ fn the_input_of_an_end_that_has_left_moves_nothing_for_the_next_one() {
         // Its client has still returned and published something.
         old.set_word(RX_CLIENT + INDEX, 1);
         old.set_word(TX_CLIENT + INDEX, 1);
-        assert!(!old.sides.input.pending(), "there is nothing to do for it");
+        assert!(!old.io.mover.pending(), "there is nothing to do for it");
         assert_eq!(old.collect(4), (Ok(()), Moved::default()));
         assert!(b.received(false).is_empty());
         a.serve().expect("no fault");

@@ -16,10 +16,10 @@ use ringway_port_process::{
 };
 use rustix::io::Errno;
 
-use super::attach::{AttachHost, Wanted};
-use super::netmap::{beyond_limits, check_region_of, has_gone, names, open_in_region, refusal};
-use super::pipes::{EndName, LiveEnd, PipeName};
-use super::state::{Daemon, choose_poller};
+use super::live::{EndName, LiveEnd, PipeName};
+use crate::daemon::attach::{AttachHost, Wanted};
+use crate::daemon::netmap::{beyond_limits, check_region_of, has_gone, names, open_in_region, refusal};
+use crate::daemon::state::{Daemon, choose_poller};
 
 /// An end that a client may open.
 struct Opening {
@@ -41,7 +41,7 @@ impl AttachHost {
     ///
     /// # Errors
     /// Why the request is refused.
-    pub(super) fn register_end(
+    pub(in crate::daemon) fn register_end(
         &mut self,
         client: ClientId,
         process: Process,
@@ -68,13 +68,13 @@ impl AttachHost {
             return Err(Refusal { is_transient: true, ..refusal(name, &RegionError::Closing) });
         }
         let region = self.regions().take((family, process), &wish, most).map_err(|error| refusal(name, &error))?;
-        let (sides, shared) = open_in_region(&region, name, || pipe.open(role, &region, colour, process))?;
+        let (io, shared) = open_in_region(&region, name, || pipe.open(role, &region, colour, process))?;
         let registration = Registration::new(&shared, register, [0; 6]).map_err(|error| {
             pipe.close(role);
             refusal(name, &error)
         })?;
-        let port = Arc::new(ringway_switch::Port::new(end.to_string(), sides.output, sides.bell));
-        let source = Arc::new(Source::new(sides.input, sides.signal));
+        let port = Arc::new(ringway_switch::Port::without_output(end.to_string(), io.bell));
+        let source = Arc::new(Source::of_mover(io.mover, io.signal));
         let live = LiveEnd { family, process, shared, port, source, members: HashSet::from([client]) };
         let mut daemon = self.lock();
         if !daemon.pipes.may_insert(&end, &pipe) {
@@ -107,7 +107,7 @@ impl AttachHost {
     ///
     /// # Errors
     /// Why the request is refused.
-    pub(super) fn info_of_end(
+    pub(in crate::daemon) fn info_of_end(
         &mut self,
         family: Family,
         name: &PortName,
@@ -184,7 +184,7 @@ impl Daemon {
     }
 
     /// Ends a client's registration of an end, if it has one. The last one closes the end.
-    pub(super) fn leave_pipe(&mut self, client: ClientId) {
+    pub(in crate::daemon) fn leave_pipe(&mut self, client: ClientId) {
         if let Some(end) = self.pipes.leave(client) {
             self.pipes.close(&end);
             self.publish();
@@ -192,7 +192,7 @@ impl Daemon {
     }
 
     /// Closes an end at once and disconnects its clients with this reason.
-    pub(super) fn close_end(&mut self, end: &EndName, reason: &str) {
+    pub(in crate::daemon) fn close_end(&mut self, end: &EndName, reason: &str) {
         let clients = self.pipes.close(end);
         if let Some(disconnector) = &self.disconnector {
             clients.into_iter().for_each(|client| disconnector.end(client, reason.to_owned()));

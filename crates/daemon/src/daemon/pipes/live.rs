@@ -1,33 +1,33 @@
-//! Pipes of the netmap API that have an end in use. Each is a switch of its own, whose ports are the ends.
+//! Pipes of the netmap API that have an end in use. Pollers serve each end as a mover.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use ringway_abi::netmap::{Family, PipeRole};
 use ringway_config::Name;
-use ringway_engine::{Attached, Client, Source};
+use ringway_engine::{Attached, Client, Ends, Place, Source};
 use ringway_port_process::{ClientId, Pipe, Process, RegionPort};
-use ringway_switch::{self as data, FloodAction, FloodPolicy, Learning, MacTable, Member, Owner, PortFault};
+use ringway_switch::{self as data, PortFault};
 
 /// A pipe: the port that it belongs to, and its identifier.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PipeName {
-    pub(super) switch: Name,
-    pub(super) port: Name,
-    pub(super) id: String,
+    pub switch: Name,
+    pub port: Name,
+    pub id: String,
 }
 
 /// An end of a pipe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndName {
-    pub(super) pipe: PipeName,
-    pub(super) role: PipeRole,
+    pub pipe: PipeName,
+    pub role: PipeRole,
 }
 
 impl EndName {
     /// Returns the name without the switch: `PORT{ID`.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("{}{}{}", self.pipe.port, self.role.sign(), self.pipe.id)
     }
 }
@@ -41,24 +41,23 @@ impl fmt::Display for EndName {
 /// An end in use.
 #[derive(Debug)]
 pub struct LiveEnd {
-    pub(super) family: Family,
+    pub family: Family,
     /// The process that opened it.
-    pub(super) process: Process,
+    pub process: Process,
     /// What its registrations share.
-    pub(super) shared: Arc<RegionPort>,
-    pub(super) port: Arc<data::Port>,
-    pub(super) source: Arc<Source>,
-    pub(super) members: HashSet<ClientId>,
+    pub shared: Arc<RegionPort>,
+    pub port: Arc<data::Port>,
+    pub source: Arc<Source>,
+    pub members: HashSet<ClientId>,
 }
 
 /// A pipe with one or two ends in use.
 #[derive(Debug)]
 pub struct LivePipe {
-    pub(super) pipe: Arc<Pipe>,
+    pub pipe: Arc<Pipe>,
     /// The poller of both ends.
-    pub(super) poller: usize,
+    pub poller: usize,
     ends: [Option<LiveEnd>; 2],
-    built: Option<Arc<data::Switch>>,
 }
 
 /// All pipes.
@@ -71,12 +70,12 @@ pub struct Pipes {
 
 impl Pipes {
     /// Returns the number of ends in use.
-    pub(super) fn ends(&self) -> usize {
+    pub fn ends(&self) -> usize {
         self.ends_in_use().count()
     }
 
     /// Returns the ends in use.
-    pub(super) fn ends_in_use(&self) -> impl Iterator<Item = (EndName, &LiveEnd)> {
+    pub fn ends_in_use(&self) -> impl Iterator<Item = (EndName, &LiveEnd)> {
         self.pipes.iter().flat_map(|(pipe, live)| {
             let roles = [PipeRole::Master, PipeRole::Slave].into_iter();
             roles.filter_map(|role| Some((EndName { pipe: pipe.clone(), role }, live.ends[role as usize].as_ref()?)))
@@ -84,38 +83,37 @@ impl Pipes {
     }
 
     /// Returns the pipe of this name.
-    pub(super) fn pipe(&self, name: &PipeName) -> Option<&LivePipe> {
+    pub fn pipe(&self, name: &PipeName) -> Option<&LivePipe> {
         self.pipes.get(name)
     }
 
     /// Returns an end in use.
-    pub(super) fn end(&self, end: &EndName) -> Option<&LiveEnd> {
+    pub fn end(&self, end: &EndName) -> Option<&LiveEnd> {
         self.pipes.get(&end.pipe)?.ends[end.role as usize].as_ref()
     }
 
     /// Returns the ends whose ports have a fault.
-    pub(super) fn faulty(&self) -> Vec<(EndName, PortFault)> {
+    pub fn faulty(&self) -> Vec<(EndName, PortFault)> {
         self.ends_in_use().filter_map(|(end, live)| Some((end, live.port.fault()?))).collect()
     }
 
     /// Returns true if an end that was opened can be added: no other thread has opened it, or made the pipe, meanwhile.
-    pub(super) fn may_insert(&self, end: &EndName, pipe: &Arc<Pipe>) -> bool {
+    pub fn may_insert(&self, end: &EndName, pipe: &Arc<Pipe>) -> bool {
         let live = self.pipes.get(&end.pipe);
         live.is_none_or(|live| Arc::ptr_eq(&live.pipe, pipe) && live.ends[end.role as usize].is_none())
     }
 
     /// Adds an end, of a new pipe or of one whose other end is in use.
-    pub(super) fn insert(&mut self, end: EndName, pipe: Arc<Pipe>, poller: usize, live: LiveEnd) {
+    pub fn insert(&mut self, end: EndName, pipe: Arc<Pipe>, poller: usize, live: LiveEnd) {
         self.clients.extend(live.members.iter().map(|&client| (client, end.clone())));
         let entry = self.pipes.entry(end.pipe);
-        let pipe = entry.or_insert_with(|| LivePipe { pipe, poller, ends: [None, None], built: None });
+        let pipe = entry.or_insert_with(|| LivePipe { pipe, poller, ends: [None, None] });
         pipe.ends[end.role as usize] = Some(live);
-        pipe.built = None;
         pipe.name_clients();
     }
 
     /// Adds a registration of an end in use. Returns false, without effect, if the end has gone.
-    pub(super) fn join(&mut self, end: &EndName, shared: &Arc<RegionPort>, client: ClientId) -> bool {
+    pub fn join(&mut self, end: &EndName, shared: &Arc<RegionPort>, client: ClientId) -> bool {
         let live = self.pipes.get_mut(&end.pipe).and_then(|pipe| pipe.ends[end.role as usize].as_mut());
         let Some(live) = live.filter(|live| Arc::ptr_eq(&live.shared, shared)) else { return false };
         live.members.insert(client);
@@ -124,7 +122,7 @@ impl Pipes {
     }
 
     /// Removes a registration. Returns the end whose last one this was.
-    pub(super) fn leave(&mut self, client: ClientId) -> Option<EndName> {
+    pub fn leave(&mut self, client: ClientId) -> Option<EndName> {
         let end = self.clients.remove(&client)?;
         let live = self.pipes.get_mut(&end.pipe)?.ends[end.role as usize].as_mut()?;
         live.members.remove(&client);
@@ -132,11 +130,10 @@ impl Pipes {
     }
 
     /// Closes an end and removes it, and its pipe if the other end is not in use. Returns the clients that had registrations.
-    pub(super) fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
+    pub fn close(&mut self, end: &EndName) -> HashSet<ClientId> {
         let Some(pipe) = self.pipes.get_mut(&end.pipe) else { return HashSet::new() };
         let Some(live) = pipe.ends[end.role as usize].take() else { return HashSet::new() };
         pipe.pipe.close(end.role);
-        pipe.built = None;
         if pipe.ends.iter().all(Option::is_none) {
             self.pipes.remove(&end.pipe);
         }
@@ -145,22 +142,24 @@ impl Pipes {
     }
 
     /// Returns the ends as pollers take them.
-    pub(super) fn attached(&mut self) -> Vec<Attached> {
-        let mut all = Vec::new();
-        for (name, pipe) in &mut self.pipes {
-            let switch = Arc::clone(pipe.built.get_or_insert_with(|| build(name, &pipe.ends)));
-            for (index, end) in (0..).zip(&pipe.ends) {
-                let Some(end) = end else { continue };
-                let source = Arc::clone(&end.source);
-                all.push(Attached { switch: Arc::clone(&switch), index, source, poller: pipe.poller, weight: 1 });
-            }
-        }
-        all
+    pub fn attached(&self) -> impl Iterator<Item = Attached> {
+        self.pipes.values().flat_map(|pipe| {
+            let [master, slave] = pipe.ends.each_ref().map(Option::as_ref);
+            let ends = [(master, slave), (slave, master)].into_iter();
+            ends.filter_map(|(end, peer)| Some(end?.attached(peer, pipe.poller)))
+        })
+    }
+}
+
+impl LiveEnd {
+    fn attached(&self, peer: Option<&LiveEnd>, poller: usize) -> Attached {
+        let ends = Ends { own: Arc::clone(&self.port), peer: peer.map(|peer| Arc::clone(&peer.port)) };
+        Attached { place: Place::Mover(ends), source: Arc::clone(&self.source), poller, weight: 1 }
     }
 }
 
 impl LivePipe {
-    /// The input of each end touches the memory of both. What stalls there may stall in all pipes between the two processes.
+    /// The mover of each end touches the memory of both. What stalls there may stall in all pipes between the two processes.
     fn name_clients(&self) {
         let mut processes = self.ends.iter().flatten().map(|end| end.process);
         let client = match [processes.next(), processes.next()] {
@@ -170,20 +169,6 @@ impl LivePipe {
         };
         self.ends.iter().flatten().for_each(|end| end.source.set_client(Arc::clone(&client)));
     }
-}
-
-/// Returns the switch of a pipe. Its inputs move the frames, so that it forwards none and learns no address.
-fn build(name: &PipeName, ends: &[Option<LiveEnd>; 2]) -> Arc<data::Switch> {
-    static TABLE: OnceLock<Arc<MacTable>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| Arc::new(MacTable::new(0, 0, [0; 2])));
-    let members = (0..).zip(ends).filter_map(|(index, end)| {
-        let port = Arc::clone(&end.as_ref()?.port);
-        Some(Member::new(Owner::new(index, 0), port))
-    });
-    let drop = FloodAction::Drop;
-    let policy = FloodPolicy { broadcast: drop, multicast: drop, unknown_unicast: drop, ..FloodPolicy::default() };
-    let name = format!("{}:{}", name.switch, name.port);
-    Arc::new(data::Switch::new(name, members, Arc::clone(table), Box::new(Learning), policy))
 }
 
 #[cfg(test)]
@@ -203,13 +188,13 @@ mod tests {
         let wish = Wish { tx_slots: 16, rx_slots: 16, ..Wish::default() };
         let region = Region::new(1, &wish, 16 << 20).expect("a region");
         let pipe = Pipe::new(PipeRole::Master, &wish);
-        let (sides, shared) = pipe.open(PipeRole::Master, &region, 0, None).expect("an end");
+        let (io, shared) = pipe.open(PipeRole::Master, &region, 0, None).expect("an end");
         let live = LiveEnd {
             family: Family([0; FAMILY_BYTES]),
             process: None,
             shared: Arc::clone(&shared),
-            port: Arc::new(data::Port::new("p", sides.output, sides.bell)),
-            source: Arc::new(Source::new(sides.input, sides.signal)),
+            port: Arc::new(data::Port::without_output("p", io.bell)),
+            source: Arc::new(Source::of_mover(io.mover, io.signal)),
             members: HashSet::from([client]),
         };
         pipes.insert(end(), pipe, 0, live);
