@@ -32,10 +32,10 @@ struct Device {
 }
 
 fn scene(model: Model, options: E1000Options) -> (Driver, Device) {
-    let registers = Registers::local(0x2_0000);
+    let registers = Registers::local(0x2_0000).unwrap();
     registers.write32(reg::RAL0 as usize, u32::from_le_bytes([0x52, 0x54, 0, 0]));
     registers.write32(reg::RAH0 as usize, u32::from_le_bytes([0, 1, 0, 0x80]));
-    let dma = Dma::local(Driver::memory(&options), None);
+    let dma = Dma::local(Driver::memory(&options), None).unwrap();
     let memory = Arc::clone(dma.mapping());
     let mut nic = Nic::new(registers.clone(), model, "0000:00:04.0".to_owned());
     assert_eq!(nic.address().unwrap(), MAC);
@@ -159,7 +159,7 @@ fn frame(len: usize, first: u8) -> Vec<u8> {
 
 /// A buffer in memory that the device does not reach.
 fn foreign_buffer() -> Buffer {
-    Dma::local(HUGE_PAGE, None).buffers(1, 2112).unwrap().remove(0)
+    Dma::local(HUGE_PAGE, None).unwrap().buffers(1, 2112).unwrap().remove(0)
 }
 
 fn send(driver: &mut Driver, buffer: &mut Buffer, bytes: &[u8]) -> bool {

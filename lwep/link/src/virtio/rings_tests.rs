@@ -124,12 +124,12 @@ fn ring(dma: &mut Dma, packed: bool, writable: bool) -> (Ring, Device) {
 }
 
 fn sending(packed: bool, in_order: bool) -> (Transmit, Device) {
-    let (ring, device) = ring(&mut Dma::local(HUGE_PAGE, None), packed, false);
+    let (ring, device) = ring(&mut Dma::local(HUGE_PAGE, None).unwrap(), packed, false);
     (Transmit::new(ring, in_order), device)
 }
 
 fn receiving(packed: bool, in_order: bool) -> (Receive, Device, Dma, Buffer) {
-    let mut dma = Dma::local(HUGE_PAGE, None);
+    let mut dma = Dma::local(HUGE_PAGE, None).unwrap();
     let (ring, device) = ring(&mut dma, packed, true);
     let buffers = dma.buffers(SIZE.into(), 128).unwrap();
     let spare = dma.buffers(1, 128).unwrap().pop().unwrap();

@@ -92,13 +92,15 @@ impl Dma {
         Dma { mapping: Arc::new(mapping), start, pages, used: 0, buffers: 0, _file: file }
     }
 
-    /// Makes memory for a device within this process: bus addresses are this process's, or those of `pages`.
-    #[cfg(test)]
-    pub(crate) fn local(bytes: usize, pages: Option<Box<[u64]>>) -> Dma {
-        let mapping = Mapping::private(bytes.next_multiple_of(HUGE_PAGE)).unwrap();
+    /// Makes memory for a device within this process, for tests: bus addresses are this process's, or those of `pages`.
+    ///
+    /// # Errors
+    /// The kernel gives no memory.
+    pub fn local(bytes: usize, pages: Option<Box<[u64]>>) -> io::Result<Dma> {
+        let mapping = Mapping::private(bytes.next_multiple_of(HUGE_PAGE))?;
         let start = mapping.whole().as_ptr().addr() as u64;
         let pages = pages.unwrap_or_else(|| (start..).step_by(HUGE_PAGE).take(bytes.div_ceil(HUGE_PAGE)).collect());
-        Dma::of(mapping, pages, None)
+        Ok(Dma::of(mapping, pages, None))
     }
 
     /// Returns `bytes` zeroed bytes that no other piece has, in one piece also for the device. `align` is a power of two up to
@@ -202,7 +204,7 @@ mod tests {
     fn nothing_straddles_pages_that_are_not_neighbours() {
         let page = HUGE_PAGE as u64;
         // The second and the third page are neighbours.
-        let mut dma = Dma::local(3 * HUGE_PAGE, Some([7 * page, 2 * page, 3 * page].into()));
+        let mut dma = Dma::local(3 * HUGE_PAGE, Some([7 * page, 2 * page, 3 * page].into())).unwrap();
         let first = dma.allocate(HUGE_PAGE - 100, 1).unwrap();
         assert_eq!((first.at(), first.bus()), (0, 7 * page));
         let second = dma.allocate(HUGE_PAGE - 64, 4096).unwrap();

@@ -74,7 +74,7 @@ pub enum PciError {
 
 impl PciError {
     /// Makes an error of the kernel's.
-    pub(crate) fn of(what: impl Into<String>) -> impl FnOnce(io::Error) -> PciError {
+    pub fn of(what: impl Into<String>) -> impl FnOnce(io::Error) -> PciError {
         let what = what.into();
         |error| match error.kind() {
             io::ErrorKind::PermissionDenied => PciError::Privilege { what },

@@ -24,4 +24,4 @@ pub use device::{COMMAND, Capability, PciDevice, PciId};
 pub use dma::{Dma, HUGE_PAGE, Piece};
 pub use error::PciError;
 pub use registers::Registers;
-pub(crate) use sleep::Sleep;
+pub use sleep::Sleep;

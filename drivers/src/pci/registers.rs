@@ -1,6 +1,7 @@
 //! Mapped registers of a device.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -47,10 +48,12 @@ impl Registers {
         Registers { mapping: Arc::new(mapping), at: 0, bytes }
     }
 
-    /// Makes registers of a device within this process.
-    #[cfg(test)]
-    pub(crate) fn local(bytes: usize) -> Registers {
-        Registers::new(Mapping::private(bytes).unwrap())
+    /// Makes registers of a device within this process, for tests: plain memory, zeroes at first.
+    ///
+    /// # Errors
+    /// The kernel gives no memory.
+    pub fn local(bytes: usize) -> io::Result<Registers> {
+        Ok(Registers::new(Mapping::private(bytes)?))
     }
 
     /// Returns a part of the window, or `None` when it is not all inside.

@@ -1,0 +1,3 @@
+//! Drivers of NICs in user space.
+
+pub mod pci;
