@@ -1,3 +1,6 @@
 //! Drivers of NICs in user space.
 
+pub mod area;
 pub mod pci;
+pub mod vfio_user;
+pub mod virtio;

@@ -6,10 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringway_abi::e1000::{ReceiveFormat, receive_size, register as reg};
+use ringway_drivers::vfio_user::{IRQ_INTX, IRQ_MSI, VfioUser};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::client::VfioUser;
-use super::message::{IRQ_INTX, IRQ_MSI};
 use super::options::{E1000Error, E1000Mode, E1000Options};
 use super::registers::Registers;
 use crate::mac::Mac;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_abi::e1000::{ReceiveFormat, ReceiveStatus};
+use ringway_drivers::area::{Buffers, Words};
 use ringway_memory::Mapping;
 
 use super::misuse::Misuse;
 use super::transmit::RingLayout;
-use crate::area::{Buffers, Words};
 
 /// How many frames ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: u32 = 12;

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::e1000::register;
+use ringway_drivers::area::{Words, words32};
+use ringway_drivers::vfio_user::{Area, Region, VfioUser};
 use ringway_memory::Mapping;
 
-use super::client::{Region, VfioUser};
 use super::counters::Counters;
-use super::message::Area;
 use super::options::E1000Error;
-use crate::area::{Words, words32};
 
 /// Region of the registers.
 const BAR0: u32 = 0;
@@ -122,7 +121,7 @@ impl Registers {
             register::RDT => self.counters.rx_tail_writes += 1,
             _ => {}
         }
-        self.client.post(BAR0, register.into(), value)
+        Ok(self.client.post(BAR0, register.into(), value)?)
     }
 
     /// Reads two bytes of the configuration space.
@@ -134,6 +133,6 @@ impl Registers {
 
     /// Writes two bytes of the configuration space.
     pub fn set_config(&mut self, offset: u64, value: u16) -> Result<(), E1000Error> {
-        self.client.write(CONFIG, offset, &value.to_le_bytes())
+        Ok(self.client.write(CONFIG, offset, &value.to_le_bytes())?)
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
+use ringway_drivers::area::{Buffers, Words, words64};
 use ringway_link::e1000::Positions;
 use ringway_memory::Mapping;
 
 use super::misuse::Misuse;
-use crate::area::{Buffers, Words, words64};
 
 /// How many frames ahead a buffer is prefetched.
 const PREFETCH_AHEAD: u32 = 12;

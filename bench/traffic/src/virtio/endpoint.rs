@@ -5,16 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ringway_drivers::virtio::buffer::{HEADER, HEADER_AT};
+use ringway_drivers::virtio::vhost_user::{Eventfds, FrontEnd, Inflight, Region, VhostUserError, Vring};
+use ringway_drivers::virtio::{Direction, Gathering, Misuse, Queue, QueueLayout, Ring, Split, wrong_length};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::buffer::{HEADER, HEADER_AT};
-use super::frontend::{Eventfds, FrontEnd, Inflight, Region, VhostUserError, Vring};
-use super::gathering::{Gathering, wrong_length};
 use super::options::{SocketRole, VirtioOptions, segmented};
-use super::queue::Queue;
-use super::ring::{Direction, Misuse, QueueLayout, Ring};
-use super::split::Split;
 use crate::endpoint::Endpoint;
 
 /// Address of guest memory in descriptors. It is not 0, so that addresses cannot be confused with offsets.

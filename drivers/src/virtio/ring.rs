@@ -109,8 +109,8 @@ impl Order {
 
     /// Returns the buffers from position `from` on, up to `to` or to the end of the ring.
     pub fn run(&self, from: u32, to: u32) -> &[u16] {
-        let first = from & (self.ids.len() - 1);
-        let count = to.wrapping_sub(from).min(self.ids.len() - first);
+        let first = from & (self.ids.size() - 1);
+        let count = to.wrapping_sub(from).min(self.ids.size() - first);
         &self.ids.items()[first as usize..][..count as usize]
     }
 }

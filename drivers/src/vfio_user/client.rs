@@ -12,8 +12,8 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
+use super::error::VfioUserError;
 use super::message::{self, Area, Command, HEADER, Header, RegionReply, flag};
-use super::options::E1000Error;
 
 /// Most descriptors in one message.
 const MOST_FDS: usize = 8;
@@ -65,8 +65,8 @@ impl VfioUser {
     ///
     /// # Errors
     /// There is no server, or it speaks another protocol.
-    pub fn connect(path: &Path, within: Duration) -> Result<VfioUser, E1000Error> {
-        let unreachable = |source| E1000Error::Unreachable { path: path.to_owned(), source };
+    pub fn connect(path: &Path, within: Duration) -> Result<VfioUser, VfioUserError> {
+        let unreachable = |source| VfioUserError::Unreachable { path: path.to_owned(), source };
         let socket = UnixStream::connect(path).map_err(unreachable)?;
         socket.set_read_timeout(Some(within))?;
         socket.set_write_timeout(Some(within))?;
@@ -84,7 +84,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// The server refuses, has disconnected, or sends an invalid answer. The methods below have the same errors.
-    pub fn device(&mut self) -> Result<DeviceInfo, E1000Error> {
+    pub fn device(&mut self) -> Result<DeviceInfo, VfioUserError> {
         let command = Command::DEVICE_GET_INFO;
         let (answer, _) = self.ask(command, &message::words(&[16, 0, 0, 0]), &[])?;
         let word = |at| message::word(&answer, at);
@@ -98,7 +98,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn region(&mut self, index: u32) -> Result<Region, E1000Error> {
+    pub fn region(&mut self, index: u32) -> Result<Region, VfioUserError> {
         let command = Command::DEVICE_GET_REGION_INFO;
         let room = (MOST_BYTES - HEADER) as u32;
         let (answer, mut files) = self.ask(command, &message::words(&[room, 0, index, 0, 0, 0, 0, 0]), &[])?;
@@ -113,7 +113,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn irqs(&mut self, index: u32) -> Result<u32, E1000Error> {
+    pub fn irqs(&mut self, index: u32) -> Result<u32, VfioUserError> {
         let command = Command::DEVICE_GET_IRQ_INFO;
         let (answer, _) = self.ask(command, &message::words(&[16, 0, index, 0]), &[])?;
         message::word(&answer, 12).ok_or_else(|| self.unexpected(command, "too little"))
@@ -123,7 +123,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn map(&mut self, address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), E1000Error> {
+    pub fn map(&mut self, address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), VfioUserError> {
         const READ_AND_WRITE: u32 = 0b11;
         let mut payload = message::words(&[32, READ_AND_WRITE]);
         payload.extend([offset, address, bytes].map(u64::to_ne_bytes).concat());
@@ -134,7 +134,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), E1000Error> {
+    pub fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), VfioUserError> {
         let mut payload = message::words(&[24, 0]);
         payload.extend([address, bytes].map(u64::to_ne_bytes).concat());
         self.ask(Command::DMA_UNMAP, &payload, &[]).map(drop)
@@ -144,7 +144,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn trigger(&mut self, index: u32, start: u32, bells: &[BorrowedFd<'_>]) -> Result<(), E1000Error> {
+    pub fn trigger(&mut self, index: u32, start: u32, bells: &[BorrowedFd<'_>]) -> Result<(), VfioUserError> {
         const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
         let payload = message::words(&[20, EVENTFD_TRIGGER, index, start, bells.len() as u32]);
         self.ask(Command::DEVICE_SET_IRQS, &payload, bells).map(drop)
@@ -154,7 +154,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn unmask(&mut self) -> Result<(), E1000Error> {
+    pub fn unmask(&mut self) -> Result<(), VfioUserError> {
         const UNMASK: u32 = 1 << 0 | 1 << 4;
         let payload = message::words(&[20, UNMASK, message::IRQ_INTX, 0, 1]);
         self.ask(Command::DEVICE_SET_IRQS, &payload, &[]).map(drop)
@@ -164,7 +164,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn silence(&mut self, index: u32) -> Result<(), E1000Error> {
+    pub fn silence(&mut self, index: u32) -> Result<(), VfioUserError> {
         const NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
         let payload = message::words(&[20, NONE_TRIGGER, index, 0, 0]);
         self.ask(Command::DEVICE_SET_IRQS, &payload, &[]).map(drop)
@@ -174,7 +174,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn reset(&mut self) -> Result<(), E1000Error> {
+    pub fn reset(&mut self) -> Result<(), VfioUserError> {
         self.ask(Command::DEVICE_RESET, &[], &[]).map(drop)
     }
 
@@ -182,7 +182,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), E1000Error> {
+    pub fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), VfioUserError> {
         let command = Command::REGION_READ;
         let (answer, _) = self.ask(command, &message::access(region, offset, data.len() as u32), &[])?;
         match answer.get(16..) {
@@ -196,7 +196,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// See [`device`](VfioUser::device).
-    pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), E1000Error> {
+    pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), VfioUserError> {
         let mut payload = message::access(region, offset, data.len() as u32).to_vec();
         payload.extend(data);
         self.ask(Command::REGION_WRITE, &payload, &[]).map(drop)
@@ -207,7 +207,7 @@ impl VfioUser {
     /// # Errors
     /// The server has disconnected.
     #[inline]
-    pub fn post(&mut self, region: u32, offset: u64, value: u32) -> Result<(), E1000Error> {
+    pub fn post(&mut self, region: u32, offset: u64, value: u32) -> Result<(), VfioUserError> {
         let mut bytes = [0; HEADER + 20];
         let header = self.header(Command::REGION_WRITE, 20, flag::NO_REPLY);
         bytes[..HEADER].copy_from_slice(&header.to_bytes());
@@ -222,7 +222,7 @@ impl VfioUser {
     ///
     /// # Errors
     /// The server has disconnected.
-    pub fn post_many(&mut self, region: u32, writes: &[(u64, u32)]) -> Result<(), E1000Error> {
+    pub fn post_many(&mut self, region: u32, writes: &[(u64, u32)]) -> Result<(), VfioUserError> {
         let mut payload = (writes.len() as u64).to_ne_bytes().to_vec();
         for &(offset, value) in writes {
             payload.extend(message::access(region, offset, 4));
@@ -259,14 +259,14 @@ impl VfioUser {
     }
 
     /// Sends a command and waits for its answer.
-    fn ask(&mut self, command: Command, payload: &[u8], files: &[BorrowedFd<'_>]) -> Result<Answer, E1000Error> {
+    fn ask(&mut self, command: Command, payload: &[u8], files: &[BorrowedFd<'_>]) -> Result<Answer, VfioUserError> {
         let header = self.header(command, payload.len(), 0);
         self.answered += 1;
         let sent = self.send(&header.to_bytes(), payload, files);
         let answer = sent.and_then(|()| self.reply(header)).map_err(|source| self.broken(command, source))?;
         match answer {
             Ok(answer) => Ok(answer),
-            Err(errno) => Err(E1000Error::Refused {
+            Err(errno) => Err(VfioUserError::Refused {
                 path: self.path.clone(),
                 command: format!("{command:?}"),
                 source: io::Error::from_raw_os_error(errno as i32),
@@ -328,12 +328,12 @@ impl VfioUser {
         Ok((got.bytes, files))
     }
 
-    fn unexpected(&self, command: Command, what: &str) -> E1000Error {
+    fn unexpected(&self, command: Command, what: &str) -> VfioUserError {
         self.broken(command, io::Error::other(format!("it answers with {what}")))
     }
 
     #[cold]
-    fn broken(&self, command: Command, source: io::Error) -> E1000Error {
-        E1000Error::Dialogue { path: self.path.clone(), command: format!("{command:?}"), source }
+    fn broken(&self, command: Command, source: io::Error) -> VfioUserError {
+        VfioUserError::Dialogue { path: self.path.clone(), command: format!("{command:?}"), source }
     }
 }

@@ -99,7 +99,9 @@ pub struct FrontEnd {
 /// Memory shared with the back end: one region.
 #[derive(Debug, Clone, Copy)]
 pub struct Region<'f> {
+    /// The file to map, from its beginning.
     pub file: BorrowedFd<'f>,
+    /// Bytes of the memory.
     pub bytes: usize,
     /// Address of the memory in descriptors.
     pub guest: u64,
@@ -110,11 +112,15 @@ pub struct Region<'f> {
 /// One virtqueue, as it is described to the back end.
 #[derive(Debug)]
 pub struct Vring {
+    /// Number of the queue.
     pub index: u32,
+    /// Number of descriptors.
     pub size: u32,
+    /// Where the back end begins.
     pub base: u32,
     /// Address of the rings in the driver.
     pub user: u64,
+    /// The offsets of its parts.
     pub parts: Parts,
 }
 

@@ -17,6 +17,7 @@ const PREFETCH_AHEAD: u32 = 12;
 pub struct Queue<R> {
     ring: R,
     order: Order,
+    /// The buffers.
     pub buffers: Buffers,
     size: u32,
     /// The next position to make available.

@@ -82,7 +82,7 @@ impl<T: Copy> Table<T> {
 
     /// Returns the number of items.
     #[inline]
-    pub fn len(&self) -> u32 {
+    pub fn size(&self) -> u32 {
         self.0.len() as u32
     }
 
@@ -92,6 +92,7 @@ impl<T: Copy> Table<T> {
         &self.0
     }
 
+    /// Returns the item at this index.
     #[inline]
     pub fn get(&self, place: u32) -> T {
         // SAFETY: the length is a power of two, and so not 0. Masked with the length minus one, an index is below the
@@ -99,6 +100,7 @@ impl<T: Copy> Table<T> {
         unsafe { *self.0.get_unchecked(place as usize & (self.0.len() - 1)) }
     }
 
+    /// Sets the item at this index.
     #[inline]
     pub fn set(&mut self, place: u32, item: T) {
         let last = self.0.len() - 1;
