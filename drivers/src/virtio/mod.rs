@@ -9,13 +9,23 @@
 //! | `queue.rs` | a ring with its buffers, and the owner of each |
 //! | `gathering.rs` | received frames over several buffers |
 
+pub mod any_ring;
+#[cfg(test)]
+mod any_ring_tests;
 pub mod buffer;
+pub mod entry;
 pub mod feature;
+pub mod feature_of_link;
 mod gathering;
 mod packed;
+mod packed_of_link;
+pub mod pci;
 mod queue;
+pub mod receive;
 mod ring;
 mod split;
+mod split_of_link;
+pub mod transmit;
 pub mod vhost_user;
 
 pub use gathering::{Gathering, wrong_length};

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_abi::offload::Gso;
+use ringway_drivers::virtio::any_ring::Ring;
+use ringway_drivers::virtio::entry::{HEADER, Misuse, Shape};
+use ringway_drivers::virtio::feature_of_link as feature;
+use ringway_drivers::virtio::pci::Transport;
+use ringway_drivers::virtio::receive::Receive;
+use ringway_drivers::virtio::transmit::Transmit;
 use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::{Buffer, prefetch_read};
 
-use super::entry::{HEADER, Misuse, Shape};
-use super::feature;
-use super::receive::Receive;
-use super::ring::Ring;
-use super::transmit::Transmit;
-use super::transport::Transport;
 use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers, Sleep};
 
 const VENDOR: u16 = 0x1af4;

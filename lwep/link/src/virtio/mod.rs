@@ -3,26 +3,9 @@
 //! One queue pair. A frame and the 12-byte header before it have one buffer, one descriptor and no copy. Notifications are suppressed
 //! in both directions while both sides work. What the device writes is checked: an impossible buffer or length ends the link.
 //!
-//! | file | holds |
-//! |---|---|
-//! | `feature.rs` | feature bits |
-//! | `entry.rs` | what a ring tells, and how a device breaks the rules |
-//! | `split.rs`, `packed.rs`, `ring.rs` | the rings as the device sees them; any of both |
-//! | `transmit.rs`, `receive.rs` | a ring with its buffers, and the owner of each |
-//! | `transport.rs` | registers: features, queues, notifications, interrupts |
-//! | `link.rs` | [`VirtioLink`] |
+//! The rings and registers are in `drivers`.
 
-mod entry;
-mod feature;
 mod link;
-mod packed;
-mod receive;
-mod ring;
-#[cfg(test)]
-mod rings_tests;
-mod split;
-mod transmit;
-mod transport;
 
-pub use entry::Misuse;
 pub use link::{VirtioLink, VirtioOptions};
+pub use ringway_drivers::virtio::entry::Misuse;

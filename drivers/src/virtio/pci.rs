@@ -44,6 +44,7 @@ pub struct Transport {
     notify: Registers,
     notify_stride: usize,
     isr: Registers,
+    /// The device configuration.
     pub config: Registers,
 }
 
@@ -89,6 +90,7 @@ impl Transport {
         Ok(transport)
     }
 
+    /// Returns the function.
     pub fn pci(&mut self) -> &mut PciDevice {
         &mut self.pci
     }

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::atomic::{Ordering, fence};
 
 use super::entry::{Misuse, Shape, Used};
-use super::packed::Packed;
-use super::split::Split;
+use super::packed_of_link::Packed;
+use super::split_of_link::Split;
 use crate::pci::Dma;
 
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::{Buffer, Mapping};
 
+use super::any_ring::Ring;
 use super::entry::{HEADER, Misuse, Shape};
 use super::receive::Receive;
-use super::ring::Ring;
 use super::transmit::Transmit;
 use crate::pci::{Dma, HUGE_PAGE};
 

@@ -2,8 +2,8 @@
 
 use ringway_memory::Buffer;
 
+use super::any_ring::Ring;
 use super::entry::{HEADER, Misuse, Used};
-use super::ring::Ring;
 use crate::pci::Dma;
 
 /// Buffers that are given back together, at most: each time costs a cache line that the device reads.
@@ -36,6 +36,7 @@ impl Receive {
         queue
     }
 
+    /// Returns the ring.
     pub fn ring(&mut self) -> &mut Ring {
         &mut self.ring
     }
