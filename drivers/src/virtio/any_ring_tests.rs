@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::{Buffer, Mapping};
 
-use super::any_ring::Ring;
-use super::entry::{HEADER, Misuse, Shape};
+use super::any_ring::AnyRing;
+use super::buffer::HEADER;
 use super::receive::Receive;
+use super::ring::{Direction, Misuse, Shape};
 use super::transmit::Transmit;
 use crate::pci::{Dma, HUGE_PAGE};
 
@@ -117,20 +118,20 @@ impl Device {
     }
 }
 
-fn ring(dma: &mut Dma, packed: bool, writable: bool) -> (Ring, Device) {
-    let ring = Ring::new(dma, Shape { size: SIZE, writable, event_idx: true }, packed).unwrap();
+fn ring(dma: &mut Dma, packed: bool, direction: Direction) -> (AnyRing, Device) {
+    let ring = AnyRing::new(dma, &Shape { size: SIZE.into(), direction, event_idx: true }, packed).unwrap();
     let device = Device { memory: dma.mapping().clone(), parts: ring.parts(), packed, taken: 0, given: 0 };
     (ring, device)
 }
 
 fn sending(packed: bool, in_order: bool) -> (Transmit, Device) {
-    let (ring, device) = ring(&mut Dma::local(HUGE_PAGE, None).unwrap(), packed, false);
+    let (ring, device) = ring(&mut Dma::local(HUGE_PAGE, None).unwrap(), packed, Direction::Tx);
     (Transmit::new(ring, in_order), device)
 }
 
 fn receiving(packed: bool, in_order: bool) -> (Receive, Device, Dma, Buffer) {
     let mut dma = Dma::local(HUGE_PAGE, None).unwrap();
-    let (ring, device) = ring(&mut dma, packed, true);
+    let (ring, device) = ring(&mut dma, packed, Direction::Rx);
     let buffers = dma.buffers(SIZE.into(), 128).unwrap();
     let spare = dma.buffers(1, 128).unwrap().pop().unwrap();
     let mut queue = Receive::new(ring, in_order, buffers, &dma);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::ring::{Direction, Misuse, Order, Parts, QueueLayout, Ring, Used};
+use super::ring::{Direction, Misuse, Order, Parts, Ring, Shape, Used};
 use crate::area::{Words, words32, words64};
 
 /// Flags of a descriptor, in its second word.
@@ -28,7 +28,7 @@ const WRAP: u32 = 1 << 15;
 /// A packed ring.
 #[derive(Debug)]
 pub struct Packed {
-    place: QueueLayout,
+    shape: Shape,
     /// Two words for each descriptor: the address; length, buffer id and flags.
     descriptors: Words<AtomicU64>,
     driver_events: Words<AtomicU32>,
@@ -49,18 +49,51 @@ impl Packed {
         self.descriptors.at(position.wrapping_mul(2).wrapping_add(1))
     }
 
+    /// Returns the second word of an available descriptor at a position.
+    #[inline]
+    #[must_use]
+    pub fn available(&self, position: u32, id: u16, len: u32) -> u64 {
+        u64::from(len) | u64::from(id) << 32 | self.turn(position)
+    }
+
+    /// Writes the address of the descriptor at a position.
+    #[inline]
+    pub fn put_address(&mut self, position: u32, address: u64) {
+        self.descriptors.at(position.wrapping_mul(2)).store(address, Ordering::Relaxed);
+    }
+
+    /// Writes the second word of the descriptor at a position: gives it to the device, if `ordering` is a release or that of a descriptor
+    /// before it will be.
+    #[inline]
+    pub fn put_word(&mut self, position: u32, word: u64, ordering: Ordering) {
+        self.second_word(position).store(word, ordering);
+    }
+
+    /// Returns the used entry of a position, if the device has used it.
+    #[inline]
+    #[must_use]
+    pub fn used(&self, position: u32) -> Option<Used> {
+        let word = self.second_word(position).load(Ordering::Acquire);
+        let used = if self.wrap(position) { AVAIL | USED } else { 0 };
+        (word & (AVAIL | USED) == used).then(|| Self::entry_of(word))
+    }
+
+    #[inline]
+    fn entry_of(word: u64) -> Used {
+        Used { id: (word >> 32) as u32 & 0xffff, len: word as u32 }
+    }
+
     /// Writes the second word of the descriptor at a position.
     #[inline]
-    fn store(&self, order: &Order, position: u32, ordering: Ordering) {
+    fn store(&mut self, order: &Order, position: u32, ordering: Ordering) {
         let id = order.id(position);
-        let word = u64::from(order.len(id)) | u64::from(id) << 32 | self.turn(position);
-        self.second_word(position).store(word, ordering);
+        self.put_word(position, self.available(position, id, order.len(id)), ordering);
     }
 
     /// Returns the flags of an available descriptor at this position.
     #[inline]
     fn turn(&self, position: u32) -> u64 {
-        let write = if self.place.direction == Direction::Rx { WRITE } else { 0 };
+        let write = if self.shape.direction == Direction::Rx { WRITE } else { 0 };
         if self.wrap(position) { AVAIL | write } else { USED | write }
     }
 
@@ -91,24 +124,26 @@ impl Ring for Packed {
         Parts { descriptors: 0, driver, device: driver + 64, bytes: driver + 128 }
     }
 
-    fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Packed> {
-        let parts = Self::parts(place.size);
+    fn new(mapping: &Arc<Mapping>, at: usize, shape: &Shape) -> io::Result<Packed> {
+        let parts = Self::parts(shape.size);
         Ok(Packed {
-            place: *place,
-            descriptors: words64(mapping, place.rings, place.size * 2)?,
-            driver_events: words32(mapping, place.rings + parts.driver, 1)?,
-            device_events: words32(mapping, place.rings + parts.device, 1)?,
-            lap: place.size,
+            shape: *shape,
+            descriptors: words64(mapping, at, shape.size * 2)?,
+            driver_events: words32(mapping, at + parts.driver, 1)?,
+            device_events: words32(mapping, at + parts.device, 1)?,
+            lap: shape.size,
         })
     }
+
+    // Every descriptor is written when it is made available.
+    fn prepare(&mut self, _order: &Order) {}
 
     #[inline]
     fn publish(&mut self, order: &Order, from: u32, to: u32, rewrite: bool) {
         if rewrite {
             let mut position = from;
             while position != to {
-                let address = self.place.address(order.id(position));
-                self.descriptors.at(position.wrapping_mul(2)).store(address, Ordering::Relaxed);
+                self.put_address(position, order.address(order.id(position)));
                 position = position.wrapping_add(1);
             }
         }
@@ -186,8 +221,7 @@ impl Ring for Packed {
 
     #[inline]
     fn entry(&self, position: u32) -> Used {
-        let word = self.second_word(position).load(Ordering::Relaxed);
-        Used { id: (word >> 32) as u32 & 0xffff, len: word as u32 }
+        Self::entry_of(self.second_word(position).load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -208,7 +242,7 @@ impl Ring for Packed {
     }
 
     fn want_call(&mut self, position: u32) {
-        let word = if self.place.event_idx {
+        let word = if self.shape.event_idx {
             let wrap = if self.wrap(position) { WRAP } else { 0 };
             EVENTS_AT << 16 | wrap | position & (self.lap - 1)
         } else {

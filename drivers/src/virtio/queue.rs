@@ -39,11 +39,13 @@ pub struct Queue<R> {
 impl<R: Ring> Queue<R> {
     /// A queue whose buffers all belong to the driver.
     pub fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Queue<R>> {
-        let size = place.size;
+        let size = place.shape.size;
         let len = (HEADER + place.capacity) as u32;
+        let (mut ring, order) = (R::new(mapping, place.rings, &place.shape)?, Order::new(place, len));
+        ring.prepare(&order);
         Ok(Queue {
-            ring: R::new(mapping, place)?,
-            order: Order::new(size, len),
+            ring,
+            order,
             buffers: Buffers::new(mapping, place.buffers, size, FRAME_AT, place.capacity)?,
             size,
             head: 0,

@@ -2,8 +2,9 @@
 
 use ringway_memory::Buffer;
 
-use super::any_ring::Ring;
-use super::entry::{HEADER, Misuse, Used};
+use super::any_ring::AnyRing;
+use super::buffer::HEADER;
+use super::ring::{Misuse, Used};
 use crate::pci::Dma;
 
 /// Buffers that are given back together, at most: each time costs a cache line that the device reads.
@@ -12,7 +13,7 @@ const TOGETHER: u32 = 32;
 /// A ring to receive from.
 #[derive(Debug)]
 pub struct Receive {
-    ring: Ring,
+    ring: AnyRing,
     in_order: bool,
     /// The buffer of each id.
     buffers: Vec<Buffer>,
@@ -28,7 +29,7 @@ pub struct Receive {
 
 impl Receive {
     /// Gives all buffers to the device: as many as the ring has descriptors.
-    pub fn new(ring: Ring, in_order: bool, buffers: Vec<Buffer>, dma: &Dma) -> Receive {
+    pub fn new(ring: AnyRing, in_order: bool, buffers: Vec<Buffer>, dma: &Dma) -> Receive {
         let bytes = buffers.first().map_or(0, |buffer| buffer.len()) as u32;
         let given = vec![None; ring.size() as usize].into();
         let mut queue = Receive { ring, in_order, buffers, given, bytes, first: None, batch: (0, 0) };
@@ -37,7 +38,7 @@ impl Receive {
     }
 
     /// Returns the ring.
-    pub fn ring(&mut self) -> &mut Ring {
+    pub fn ring(&mut self) -> &mut AnyRing {
         &mut self.ring
     }
 

@@ -17,11 +17,22 @@ pub enum Direction {
     Rx,
 }
 
+/// How a ring is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Number of descriptors, a power of two.
+    pub size: u32,
+    /// Direction of the frames.
+    pub direction: Direction,
+    /// VIRTIO_F_EVENT_IDX: each side tells the position at which it wants the next notification.
+    pub event_idx: bool,
+}
+
 /// The location of a queue in the memory, and the negotiated features.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLayout {
-    /// Number of descriptors, a power of two.
-    pub size: u32,
+    /// The ring.
+    pub shape: Shape,
     /// Most bytes of a frame in a buffer.
     pub capacity: usize,
     /// Offset of the rings in the memory.
@@ -30,12 +41,8 @@ pub struct QueueLayout {
     pub buffers: usize,
     /// Address of the memory in descriptors.
     pub guest: u64,
-    /// Direction of the frames.
-    pub direction: Direction,
     /// VIRTIO_F_IN_ORDER.
     pub in_order: bool,
-    /// VIRTIO_F_EVENT_IDX.
-    pub event_idx: bool,
 }
 
 impl QueueLayout {
@@ -44,9 +51,9 @@ impl QueueLayout {
         FRAME_AT + self.capacity
     }
 
-    /// Returns the address of a buffer's header in descriptors.
-    pub fn address(&self, id: u16) -> u64 {
-        self.guest + (self.buffers + usize::from(id) * self.stride() + HEADER_AT) as u64
+    /// Returns the address of the first buffer's header in descriptors.
+    pub fn first(&self) -> u64 {
+        self.guest + (self.buffers + HEADER_AT) as u64
     }
 }
 
@@ -81,13 +88,22 @@ pub struct Order {
     pub lens: Table<u32>,
     /// The length of all descriptors; 0 while they may differ.
     pub common_len: u32,
+    /// The address of the first buffer's header in descriptors, and from one to the next.
+    addresses: (u64, u64),
 }
 
 impl Order {
     /// As many buffers as positions, all with descriptors of this length.
-    pub fn new(size: u32, len: u32) -> Order {
+    pub fn new(place: &QueueLayout, len: u32) -> Order {
+        let size = place.shape.size;
         let (ids, lens) = (Table::new((0..size).map(|id| id as u16)), Table::new((0..size).map(|_| len)));
-        Order { ids, lens, common_len: len }
+        Order { ids, lens, common_len: len, addresses: (place.first(), place.stride() as u64) }
+    }
+
+    /// Returns the address of a buffer's header in descriptors.
+    #[inline]
+    pub fn address(&self, id: u16) -> u64 {
+        self.addresses.0 + u64::from(id) * self.addresses.1
     }
 
     /// Returns the buffer at this position.
@@ -127,11 +143,14 @@ pub trait Ring: Sized + Send + std::fmt::Debug {
     /// Returns where the parts are for `size` descriptors.
     fn parts(size: u32) -> Parts;
 
-    /// A ring without available buffers.
+    /// A ring without available buffers, at offset `at` of the memory.
     ///
     /// # Errors
     /// The ring does not fit into the memory.
-    fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Self>;
+    fn new(mapping: &Arc<Mapping>, at: usize, shape: &Shape) -> io::Result<Self>;
+
+    /// Writes what never changes while buffers have the places and lengths of `order`.
+    fn prepare(&mut self, order: &Order);
 
     /// Makes the buffers from position `from` up to `to` available. `rewrite`: they may differ from those of the
     /// previous lap.

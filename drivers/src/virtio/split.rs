@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::ring::{Direction, Misuse, Order, Parts, QueueLayout, Ring, Used};
+use super::ring::{Direction, Misuse, Order, Parts, Ring, Shape, Used};
 use crate::area::{Words, words16, words32, words64};
 
 const DESC_F_WRITE: u64 = 2;
@@ -17,7 +17,7 @@ const LINE: usize = 64;
 /// A split ring.
 #[derive(Debug)]
 pub struct Split {
-    place: QueueLayout,
+    shape: Shape,
     /// Two words for each descriptor: the address; length, flags and next.
     descriptors: Words<AtomicU64>,
     avail_flags: Words<AtomicU16>,
@@ -33,8 +33,36 @@ pub struct Split {
 
 impl Split {
     /// Returns the device's used index.
+    #[inline]
+    #[must_use]
     pub fn used_index(&self) -> u16 {
         self.used_index.at(0).load(Ordering::Acquire)
+    }
+
+    /// Writes the descriptor of a buffer.
+    #[inline]
+    pub fn describe(&mut self, id: u16, address: u64, len: u32) {
+        let at = u32::from(id) * 2;
+        self.descriptors.at(at).store(address, Ordering::Relaxed);
+        self.descriptors.at(at + 1).store(self.word(len), Ordering::Relaxed);
+    }
+
+    /// Puts a buffer into the available ring. The index gives it to the device.
+    #[inline]
+    pub fn put(&mut self, position: u32, id: u16) {
+        self.avail.at(position).store(id, Ordering::Relaxed);
+    }
+
+    /// Makes the buffers before this position available.
+    #[inline]
+    pub fn put_index(&mut self, to: u32) {
+        self.avail_index.at(0).store(to as u16, Ordering::Release);
+    }
+
+    /// Returns the second word of the descriptor of a buffer with this length.
+    #[inline]
+    fn word(&self, len: u32) -> u64 {
+        u64::from(len) | if self.shape.direction == Direction::Rx { DESC_F_WRITE << 32 } else { 0 }
     }
 }
 
@@ -50,12 +78,12 @@ impl Ring for Split {
         Parts { descriptors: 0, driver, device, bytes: (device + 4 + 8 * size + 2).next_multiple_of(LINE) }
     }
 
-    fn new(mapping: &Arc<Mapping>, place: &QueueLayout) -> io::Result<Split> {
-        let (size, parts) = (place.size, Self::parts(place.size));
-        let (driver, device) = (place.rings + parts.driver, place.rings + parts.device);
-        let ring = Split {
-            place: *place,
-            descriptors: words64(mapping, place.rings, size * 2)?,
+    fn new(mapping: &Arc<Mapping>, at: usize, shape: &Shape) -> io::Result<Split> {
+        let (size, parts) = (shape.size, Self::parts(shape.size));
+        let (driver, device) = (at + parts.driver, at + parts.device);
+        Ok(Split {
+            shape: *shape,
+            descriptors: words64(mapping, at, size * 2)?,
             avail_flags: words16(mapping, driver, 1)?,
             avail_index: words16(mapping, driver + 2, 1)?,
             avail: words16(mapping, driver + 4, size)?,
@@ -64,33 +92,30 @@ impl Ring for Split {
             used_index: words16(mapping, device + 2, 1)?,
             used: words32(mapping, device + 4, size * 2)?,
             avail_event: words16(mapping, device + 4 + 8 * size as usize, 1)?,
-        };
-        for id in 0..size {
-            ring.descriptors.at(id * 2).store(place.address(id as u16), Ordering::Relaxed);
-        }
-        Ok(ring)
+        })
+    }
+
+    fn prepare(&mut self, order: &Order) {
+        (0..self.shape.size as u16).for_each(|id| self.describe(id, order.address(id), order.len(id)));
     }
 
     #[inline]
     fn publish(&mut self, order: &Order, from: u32, to: u32, rewrite: bool) {
         if rewrite {
-            let flags = if self.place.direction == Direction::Rx { DESC_F_WRITE } else { 0 };
             let mut position = from;
             while position != to {
                 let id = order.id(position);
-                let word = u64::from(order.len(id)) | flags << 32;
-                self.descriptors.at(u32::from(id) * 2 + 1).store(word, Ordering::Relaxed);
-                self.avail.at(position).store(id, Ordering::Relaxed);
+                self.descriptors.at(u32::from(id) * 2 + 1).store(self.word(order.len(id)), Ordering::Relaxed);
+                self.put(position, id);
                 position = position.wrapping_add(1);
             }
         }
-        self.avail_index.at(0).store(to as u16, Ordering::Release);
+        self.put_index(to);
     }
 
     #[inline]
     fn ready(&mut self, position: u32, outstanding: u32, most: u32) -> Result<u32, Misuse> {
-        let index = self.used_index.at(0).load(Ordering::Acquire);
-        let claimed = u32::from(index.wrapping_sub(position as u16));
+        let claimed = u32::from(self.used_index().wrapping_sub(position as u16));
         if claimed > outstanding {
             return Err(Misuse::Count { claimed, outstanding });
         }
@@ -110,7 +135,7 @@ impl Ring for Split {
         let mut next = position;
         while next != end {
             let ids = order.run(next, end);
-            let first = (next & (self.place.size - 1)) as usize;
+            let first = (next & (self.shape.size - 1)) as usize;
             let entries = self.used.all()[2 * first..].as_chunks::<2>().0;
             for (entry, &id) in entries.iter().zip(ids) {
                 if entry[0].load(Ordering::Relaxed) != u32::from(id) {
@@ -133,7 +158,7 @@ impl Ring for Split {
 
     #[inline]
     fn wants_kick(&self, from: u32, to: u32) -> bool {
-        if self.place.event_idx {
+        if self.shape.event_idx {
             let event = self.avail_event.at(0).load(Ordering::Relaxed);
             // True if the event index is among the entries that were just published (virtio 1.3, 2.7.10).
             (to as u16).wrapping_sub(event).wrapping_sub(1) < (to as u16).wrapping_sub(from as u16)
@@ -143,7 +168,7 @@ impl Ring for Split {
     }
 
     fn want_call(&mut self, position: u32) {
-        if self.place.event_idx {
+        if self.shape.event_idx {
             self.used_event.at(0).store(position as u16, Ordering::Relaxed);
         } else {
             self.avail_flags.at(0).store(0, Ordering::Relaxed);
@@ -151,7 +176,7 @@ impl Ring for Split {
     }
 
     fn want_no_call(&mut self, position: u32) {
-        if self.place.event_idx {
+        if self.shape.event_idx {
             // As far away as possible: one call in 65,536 buffers.
             self.used_event.at(0).store(position.wrapping_sub(1) as u16, Ordering::Relaxed);
         } else {

@@ -1,13 +1,13 @@
 //! The queue of frames to send.
 
-use super::any_ring::Ring;
-use super::entry::Misuse;
+use super::any_ring::AnyRing;
+use super::ring::Misuse;
 
 /// A ring to send from. Frames are numbered from 0. Frame `n` has the buffer id `n` modulo the ring's size, so that a ring without an
 /// order is used in order as well: an id is free once all frames up to its last one were sent.
 #[derive(Debug)]
 pub struct Transmit {
-    ring: Ring,
+    ring: AnyRing,
     in_order: bool,
     /// Frames queued.
     queued: u64,
@@ -19,13 +19,13 @@ pub struct Transmit {
 
 impl Transmit {
     /// A queue without frames. `in_order`: VIRTIO_F_IN_ORDER.
-    pub fn new(ring: Ring, in_order: bool) -> Transmit {
+    pub fn new(ring: AnyRing, in_order: bool) -> Transmit {
         let used = vec![false; ring.size() as usize].into();
         Transmit { ring, in_order, queued: 0, sent: 0, used }
     }
 
     /// Returns the ring.
-    pub fn ring(&mut self) -> &mut Ring {
+    pub fn ring(&mut self) -> &mut AnyRing {
         &mut self.ring
     }
 

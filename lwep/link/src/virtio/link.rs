@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_abi::offload::Gso;
-use ringway_drivers::virtio::any_ring::Ring;
-use ringway_drivers::virtio::entry::{HEADER, Misuse, Shape};
-use ringway_drivers::virtio::feature_of_link as feature;
+use ringway_drivers::virtio::buffer::HEADER;
+use ringway_drivers::virtio::feature;
 use ringway_drivers::virtio::pci::Transport;
-use ringway_drivers::virtio::receive::Receive;
-use ringway_drivers::virtio::transmit::Transmit;
+use ringway_drivers::virtio::{AnyRing, Direction, Misuse, Receive, Shape, Transmit};
 use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::{Buffer, prefetch_read};
 
@@ -115,10 +113,10 @@ impl VirtioLink {
         // A ring has less than 48 bytes for each descriptor, and its three parts begin at lines.
         let mut dma = device.pci().dma(Dma::bytes_of(count, buffer) + HUGE_PAGE)?;
         let kernel = |error| PciError::of("memory for the device")(error);
-        let shape = |size, writable| Shape { size, writable, event_idx: has(feature::EVENT_IDX) };
+        let shape = |size: u16, direction| Shape { size: size.into(), direction, event_idx: has(feature::EVENT_IDX) };
         let packed = has(feature::RING_PACKED);
-        let tx = Ring::new(&mut dma, shape(tx_size, false), packed).map_err(kernel)?;
-        let rx = Ring::new(&mut dma, shape(rx_size, true), packed).map_err(kernel)?;
+        let tx = AnyRing::new(&mut dma, &shape(tx_size, Direction::Tx), packed).map_err(kernel)?;
+        let rx = AnyRing::new(&mut dma, &shape(rx_size, Direction::Rx), packed).map_err(kernel)?;
         let doorbells = [device.start(RX, rx_size, rx.parts())?, device.start(TX, tx_size, tx.parts())?];
         let received = dma.buffers(rx_size.into(), options.buffer).map_err(kernel)?;
         let buffers = dma.buffers(options.buffers, options.buffer).map_err(kernel)?;

@@ -8,4 +8,4 @@
 mod link;
 
 pub use link::{VirtioLink, VirtioOptions};
-pub use ringway_drivers::virtio::entry::Misuse;
+pub use ringway_drivers::virtio::Misuse;
