@@ -1,6 +1,7 @@
 //! Drivers of NICs in user space.
 
 pub mod area;
+pub mod e1000;
 pub mod pci;
 pub mod vfio_user;
 pub mod virtio;

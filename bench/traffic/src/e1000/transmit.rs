@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
 use ringway_drivers::area::{Buffers, Words, words64};
-use ringway_link::e1000::Positions;
+use ringway_drivers::e1000::Positions;
 use ringway_memory::Mapping;
 
 use super::misuse::Misuse;

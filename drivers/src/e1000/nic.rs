@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use ringway_abi::e1000::{ReceiveFormat, receive_size, register as reg};
-use ringway_lwep::link::Counts;
 
 use crate::pci::{PciError, PciId, Registers};
 
@@ -57,6 +56,19 @@ impl Model {
             long => long.min(most) - TAG_AND_FCS,
         }
     }
+}
+
+/// What a driver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Writes of the transmit tail.
+    pub kicks: u64,
+    /// Interrupts.
+    pub calls: u64,
+    /// Other accesses to registers.
+    pub accesses: u64,
+    /// Received frames that were dropped.
+    pub dropped: u64,
 }
 
 /// The registers. Counts every access.

@@ -4,8 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_abi::e1000::{ReceiveFormat, ReceiveStatus};
-use ringway_client::prefetch_read;
-use ringway_memory::{Buffer, Kept};
+use ringway_memory::{Buffer, Kept, prefetch_read};
 
 use super::misuse::Misuse;
 use super::transmit::words;

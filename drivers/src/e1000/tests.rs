@@ -265,13 +265,13 @@ fn frames_are_received_in_order_and_buffers_go_back_with_few_tail_writes() {
             assert!(driver.is_ready(false));
             for number in 0..5 {
                 let wanted = frame(60 + usize::from(round), round + number);
-                assert_eq!(driver.peek().unwrap().bytes, wanted, "{model:?}");
-                assert_eq!(driver.peek().unwrap().bytes, wanted, "it stays");
+                assert_eq!(driver.peek().unwrap(), wanted, "{model:?}");
+                assert_eq!(driver.peek().unwrap(), wanted, "it stays");
                 if number % 2 == 0 {
                     driver.release();
                     continue;
                 }
-                let (spare, before) = (&mut spares[usize::from(round) % 32], driver.peek().unwrap().bytes.as_ptr());
+                let (spare, before) = (&mut spares[usize::from(round) % 32], driver.peek().unwrap().as_ptr());
                 let (at, len) = driver.exchange(spare);
                 assert_eq!((&spare[at..at + len], spare.as_ptr()), (&wanted[..], before));
             }
@@ -294,7 +294,7 @@ fn frames_in_several_buffers_are_dropped_and_counted() {
         }
         device.receive(&frame(100, 1), true);
         device.receive(&frame(100, 7), true);
-        assert_eq!(driver.peek().unwrap().bytes, frame(100, 7));
+        assert_eq!(driver.peek().unwrap(), frame(100, 7));
         driver.release();
         assert_eq!(driver.counts().dropped, 1);
         assert!(driver.check().is_ok());
@@ -318,8 +318,8 @@ fn a_large_frame_is_segmented_by_the_device_and_its_buffer_stays_as_it_is() {
     let options = E1000Options { csb: false, mtu: Some(1500), offload: true, buffer: 65_536, slots: 64, buffers: 4 };
     for model in [Model::Pro1000, Model::Express] {
         let (mut driver, mut device) = scene(model, options);
-        assert_eq!((driver.interface().segmented, driver.interface().checksums), (65_536, true));
-        assert_eq!(driver.interface().longest, 1514, "the network decides, not the buffer");
+        assert_eq!((driver.abilities().segmented, driver.abilities().checksums), (65_536, true));
+        assert_eq!(driver.abilities().longest, 1514, "the network decides, not the buffer");
         let mut buffers = driver.take_buffers();
         // 18 descriptors at most: so many frames fit, whatever they ask.
         assert_eq!(driver.room(), 3);

@@ -5,12 +5,12 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use ringway_abi::Offload;
+use ringway_drivers::e1000::{self, Card, Driver, Model, Nic, RECEIVED, SENT};
 use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::Buffer;
 
-use super::driver::{Card, Driver};
-use super::nic::{Model, Nic, RECEIVED, SENT};
-use super::options::E1000Options;
+pub use ringway_drivers::e1000::E1000Options;
+
 use crate::pci::{PciDevice, PciError, PciId, Sleep};
 
 /// Subsystem of a NIC that offers a communication status block.
@@ -26,6 +26,7 @@ pub struct E1000Link {
     /// Before the driver, whose memory the device must not reach when it is freed.
     device: PciDevice,
     driver: Driver,
+    interface: Interface,
     sleep: Sleep,
     /// The interrupt line is held back.
     is_line_masked: bool,
@@ -65,9 +66,21 @@ impl E1000Link {
         let driver = Driver::new(nic, dma, mac, options, card).map_err(PciError::of(&name))?;
         // From here on the device reaches the driver's memory: the link ends that before it frees the memory, also after an error.
         let sleep = Sleep::new().map_err(PciError::of("a timer"))?;
-        let mut link = E1000Link { device, driver, sleep, is_line_masked: true, causes: 0 };
+        let abilities = *driver.abilities();
+        let interface = Interface {
+            name: name.clone(),
+            mac: abilities.mac,
+            longest: abilities.longest,
+            segmented: abilities.segmented,
+            checksums: abilities.checksums,
+            front: 0,
+            buffer: abilities.buffer,
+            places: 0,
+            holds: 0,
+        };
+        let mut link = E1000Link { device, driver, interface, sleep, is_line_masked: true, causes: 0 };
         link.driver.nic.await_link()?;
-        *link.driver.nic.counts() = Counts::default();
+        *link.driver.nic.counts() = Default::default();
         link.device.mask().map_err(PciError::of(name))?;
         Ok(link)
     }
@@ -122,7 +135,7 @@ impl Drop for E1000Link {
 impl Link for E1000Link {
     #[inline]
     fn interface(&self) -> &Interface {
-        self.driver.interface()
+        &self.interface
     }
 
     fn take_buffers(&mut self) -> Vec<Buffer> {
@@ -151,7 +164,7 @@ impl Link for E1000Link {
 
     #[inline]
     fn peek(&mut self) -> Option<Received<'_>> {
-        self.driver.peek()
+        self.driver.peek().map(|bytes| Received { bytes, offload: None })
     }
 
     #[inline]
@@ -204,6 +217,7 @@ impl Link for E1000Link {
     }
 
     fn counts(&self) -> Counts {
-        self.driver.counts()
+        let e1000::Counts { kicks, calls, accesses, dropped } = self.driver.counts();
+        Counts { kicks, calls, accesses, dropped, ..Counts::default() }
     }
 }

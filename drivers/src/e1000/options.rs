@@ -13,8 +13,8 @@ pub struct E1000Options {
     pub buffers: u32,
     /// Most bytes of a frame without its Ethernet header, if it is not segmented. Default: what a buffer holds.
     pub mtu: Option<u16>,
-    /// The device computes checksums and segments frames (not the 82540EM of QEMU: it adds segments without data). Then [`crate::Link::room`] counts only as many frames as there is room for if each
-    /// takes as many descriptors as it can.
+    /// The device computes checksums and segments frames (not the 82540EM of QEMU: it adds segments without data). Then [`super::Driver::room`] counts only as many frames as there is room for if
+    /// each takes as many descriptors as it can.
     pub offload: bool,
     /// Use the communication status block of a NIC that offers one.
     pub csb: bool,

@@ -7,17 +7,18 @@ use ringway_abi::Offload;
 use ringway_abi::csb::{self, DriverCsb};
 use ringway_abi::e1000::register as reg;
 use ringway_abi::offload::Gso;
-use ringway_lwep::link::{Counts, HEADER, Interface, Received};
 use ringway_memory::{Buffer, Kept};
 
 use super::misuse::Misuse;
-use super::nic::Nic;
+use super::nic::{Counts, Nic};
 use super::offload::Request;
 use super::options::E1000Options;
 use super::receive::Receive;
 use super::transmit::Transmit;
 use crate::pci::Dma;
 
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
 /// A part of the receive ring: so many buffers are given back to the device at a time.
 const GIVE_BACK: u32 = 8;
 
@@ -30,11 +31,27 @@ pub struct Card {
     pub segments: bool,
 }
 
+/// What a NIC takes and gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Its address.
+    pub mac: [u8; 6],
+    /// Most bytes of a frame that is not segmented.
+    pub longest: usize,
+    /// Most bytes of a frame to be segmented; 0: it segments none.
+    pub segmented: usize,
+    /// It computes checksums.
+    pub checksums: bool,
+    /// Bytes of a buffer.
+    pub buffer: usize,
+}
+
 /// A NIC with its rings.
 #[derive(Debug)]
 pub struct Driver {
+    /// Its registers.
     pub nic: Nic,
-    interface: Interface,
+    abilities: Abilities,
     tx: Transmit,
     rx: Receive,
     /// The status block, if it is used.
@@ -70,16 +87,12 @@ impl Driver {
         let rx = Receive::new(&mut dma, model.format(), inside, model.receives(options.buffer) as usize)?;
         let buffers = dma.buffers(options.buffers, options.buffer)?;
         let (buffer, held) = (options.buffer as usize, model.longest(options.buffer) as usize);
-        let interface = Interface {
-            name: nic.name().to_owned(),
+        let abilities = Abilities {
             mac,
-            longest: options.mtu.map_or(held, |mtu| held.min(usize::from(mtu) + HEADER)),
+            longest: options.mtu.map_or(held, |mtu| held.min(usize::from(mtu) + ETHERNET)),
             segmented: if segments { buffer } else { 0 },
             checksums: options.offload,
-            front: 0,
             buffer,
-            places: 0,
-            holds: 0,
         };
         let words = match &block {
             None => None,
@@ -97,7 +110,7 @@ impl Driver {
         nic.start(tx.place(), rx.place(), block.map(|piece| piece.bus()), options.buffer);
         let per_frame = if options.offload { Transmit::most(buffer) } else { 1 };
         let (found, broken) = (None, None);
-        let mut driver = Driver { nic, interface, tx, rx, block: words, buffers, per_frame, found, broken, dma };
+        let mut driver = Driver { nic, abilities, tx, rx, block: words, buffers, per_frame, found, broken, dma };
         let tail = driver.rx.tail();
         if let Some(csb) = driver.csb() {
             let _ = csb.publish_receive(tail, |_| false);
@@ -130,10 +143,13 @@ impl Driver {
         self.broken.is_some() || self.rx.has_some() || room && self.room() > 0
     }
 
-    pub fn interface(&self) -> &Interface {
-        &self.interface
+    /// Returns what the NIC takes and gives.
+    #[must_use]
+    pub fn abilities(&self) -> &Abilities {
+        &self.abilities
     }
 
+    /// Returns the buffers of the user, once.
     pub fn take_buffers(&mut self) -> Vec<Buffer> {
         std::mem::take(&mut self.buffers)
     }
@@ -150,16 +166,18 @@ impl Driver {
         }
     }
 
+    /// Returns how many frames can be sent, at least.
     #[inline]
     pub fn room(&mut self) -> usize {
         self.reap();
         if self.broken.is_some() { 0 } else { (self.tx.free() / self.per_frame) as usize }
     }
 
+    /// Queues the first `len` bytes of a buffer of this driver. Returns false if it cannot.
     #[inline]
     pub fn send(&mut self, buffer: &Buffer, len: usize, offload: Option<&Offload>) -> bool {
         let is_cut = offload.is_some_and(|offload| offload.gso != Gso::None);
-        let most = if is_cut { self.interface.segmented } else { self.interface.longest };
+        let most = if is_cut { self.abilities.segmented } else { self.abilities.longest };
         // A buffer of this link is in one piece for the device, too.
         let (Some(frame), Some(bus)) = (buffer.get(..len), self.dma.bus(buffer.as_ptr())) else { return false };
         if len > most || self.broken.is_some() {
@@ -170,13 +188,14 @@ impl Driver {
         }
         match offload {
             None => self.tx.push(bus, len),
-            Some(_) if !self.interface.checksums => false,
+            Some(_) if !self.abilities.checksums => false,
             Some(offload) => {
                 Request::of(frame, offload).is_some_and(|request| self.tx.push_request(bus, len, &request))
             }
         }
     }
 
+    /// Tells the device of all queued frames.
     #[inline]
     pub fn flush(&mut self) {
         if !self.tx.has_unpublished() || self.broken.is_some() {
@@ -188,14 +207,16 @@ impl Driver {
         }
     }
 
+    /// Returns how many frames were sent: all up to this number.
     #[inline]
     pub fn sent(&mut self) -> u64 {
         self.reap();
         self.tx.sent()
     }
 
+    /// Returns the next received frame, which stays the next.
     #[inline]
-    pub fn peek(&mut self) -> Option<Received<'_>> {
+    pub fn peek(&mut self) -> Option<&[u8]> {
         if self.found.is_none() {
             if self.broken.is_some() {
                 return None;
@@ -206,10 +227,10 @@ impl Driver {
             }
             self.give_back();
         }
-        let bytes = self.rx.frame(self.found?);
-        Some(Received { bytes, offload: None })
+        Some(self.rx.frame(self.found?))
     }
 
+    /// Gives the buffer of that frame back.
     #[inline]
     pub fn release(&mut self) {
         if self.found.take().is_some() {
@@ -218,10 +239,11 @@ impl Driver {
         }
     }
 
+    /// Puts `spare` into the place of that frame's buffer, which the caller gets. Returns where the frame is in it.
     #[inline]
     pub fn exchange(&mut self, spare: &mut Buffer) -> (usize, usize) {
         let Some(len) = self.found else { return (0, 0) };
-        match self.dma.bus(spare.as_ptr()).filter(|_| spare.len() == self.interface.buffer) {
+        match self.dma.bus(spare.as_ptr()).filter(|_| spare.len() == self.abilities.buffer) {
             Some(bus) => self.rx.swap(spare, bus),
             // Another link's buffer.
             None => {
@@ -268,12 +290,14 @@ impl Driver {
         match &self.broken {
             None => Ok(()),
             Some(what) => {
-                let name = &self.interface.name;
+                let name = self.nic.name();
                 Err(io::Error::new(io::ErrorKind::ConnectionReset, format!("the device {name} {what}")))
             }
         }
     }
 
+    /// Returns what was counted.
+    #[must_use]
     pub fn counts(&self) -> Counts {
         Counts { dropped: self.rx.dropped(), ..self.nic.counted() }
     }

@@ -11,11 +11,9 @@
 //! | `transmit.rs`, `positions.rs`, `offload.rs` | the transmit ring, how far it is; checksums and segmentation by context descriptors |
 //! | `options.rs` | [`E1000Options`] |
 //! | `receive.rs` | the receive ring |
-//! | `driver.rs` | both rings and how their tails are published, without interrupts |
-//! | `e1000_link.rs` | [`E1000Link`]: the driver with the interrupts of a PCI function |
+//! | `driver.rs` | [`Driver`]: both rings and how their tails are published, without interrupts |
 
 mod driver;
-mod e1000_link;
 mod misuse;
 mod nic;
 mod offload;
@@ -26,6 +24,7 @@ mod receive;
 mod tests;
 mod transmit;
 
-pub use e1000_link::E1000Link;
+pub use driver::{Abilities, Card, Driver};
+pub use nic::{Counts, Model, Nic, RECEIVED, SENT};
 pub use options::E1000Options;
 pub use positions::Positions;
