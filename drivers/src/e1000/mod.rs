@@ -13,18 +13,26 @@
 //! | `receive.rs` | the receive ring |
 //! | `driver.rs` | [`Driver`]: both rings and how their tails are published, without interrupts |
 
+mod csb;
 mod driver;
 mod misuse;
+mod misuse_of_queue;
 mod nic;
 mod offload;
 mod options;
 mod positions;
 mod receive;
+mod receive_queue;
 #[cfg(test)]
 mod tests;
 mod transmit;
+mod transmit_queue;
 
+pub use csb::Csb;
 pub use driver::{Abilities, Card, Driver};
+pub use misuse_of_queue::Misuse;
 pub use nic::{Counts, Model, Nic, RECEIVED, SENT};
 pub use options::E1000Options;
 pub use positions::Positions;
+pub use receive_queue::ReceiveQueue;
+pub use transmit_queue::{RingLayout, TransmitQueue};

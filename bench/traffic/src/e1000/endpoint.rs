@@ -7,16 +7,13 @@ use std::time::{Duration, Instant};
 
 use ringway_abi::csb;
 use ringway_abi::e1000::register as reg;
+use ringway_drivers::e1000::{Csb, Misuse, ReceiveQueue, RingLayout, TransmitQueue};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::bring_up::{Nic, RingAt};
 use super::counters::Counters;
-use super::csb::Csb;
-use super::misuse::Misuse;
 use super::options::{E1000Error, E1000Mode, E1000Options};
-use super::receive::Receive;
-use super::transmit::{RingLayout, Transmit};
 use crate::endpoint::Endpoint;
 use crate::mac::Mac;
 
@@ -36,8 +33,8 @@ const GIVE_BACK: u32 = 16;
 pub struct E1000Endpoint {
     pub(super) nic: Nic,
     pub(super) mode: E1000Mode,
-    pub(super) tx: Transmit,
-    rx: Receive,
+    pub(super) tx: TransmitQueue,
+    rx: ReceiveQueue,
     pub(super) csb: Option<Csb>,
     /// True while interrupts are masked and the driver polls.
     pub(super) polling: bool,
@@ -77,8 +74,8 @@ impl E1000Endpoint {
         let mode = options.mode;
         let csb = (mode == E1000Mode::Csb).then(|| Csb::new(memory.mapping(), csb_at)).transpose()?;
         // With a status block, the device reports its progress there.
-        let tx = Transmit::new(memory.mapping(), &tx_at, csb.is_none())?;
-        let rx = Receive::new(memory.mapping(), &rx_at, nic.kind.format(), nic.with_fcs)?;
+        let tx = TransmitQueue::new(memory.mapping(), &tx_at, csb.is_none())?;
+        let rx = ReceiveQueue::new(memory.mapping(), &rx_at, nic.kind.format(), nic.with_fcs)?;
 
         nic.registers.client().map(GUEST, memory.file(), 0, bytes as u64)?;
         let ring = |layout: &RingLayout| RingAt { address: GUEST + layout.ring as u64, size: layout.size };

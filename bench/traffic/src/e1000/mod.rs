@@ -8,22 +8,15 @@
 //! |---|---|
 //! | `registers.rs` | the meaning of registers, and access to them by message or by memory |
 //! | `bring_up.rs` | from a connection to a NIC that is ready to work |
-//! | `transmit.rs`, `receive.rs` | the rings as the device sees them |
-//! | `csb.rs` | the shared words of the paravirtual mode |
-//! | `misuse.rs` | what a device must not do |
 //! | `interrupt.rs` | the work at an interrupt |
 //! | `options.rs`, `counters.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 
 mod bring_up;
 mod counters;
-mod csb;
 mod endpoint;
 mod interrupt;
-mod misuse;
 mod options;
-mod receive;
 mod registers;
-mod transmit;
 
 pub use counters::Counters;
 pub use endpoint::E1000Endpoint;

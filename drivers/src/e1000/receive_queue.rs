@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::area::{Buffers, Words};
 use ringway_abi::e1000::{ReceiveFormat, ReceiveStatus};
-use ringway_drivers::area::{Buffers, Words};
 use ringway_memory::Mapping;
 
-use super::misuse::Misuse;
-use super::transmit::RingLayout;
+use super::misuse_of_queue::Misuse;
+use super::transmit_queue::RingLayout;
 
 /// How many frames ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
@@ -18,7 +18,7 @@ const FCS: usize = 4;
 
 /// The receive ring and its buffers. Positions count descriptors over all laps, and wrap.
 #[derive(Debug)]
-pub struct Receive {
+pub struct ReceiveQueue {
     words: Words<AtomicU64>,
     buffers: Buffers,
     place: RingLayout,
@@ -33,17 +33,17 @@ pub struct Receive {
     part: (Vec<u8>, u32),
 }
 
-impl Receive {
+impl ReceiveQueue {
     /// A ring whose buffers all belong to the device, except one descriptor that stays empty.
     pub fn new(
         mapping: &Arc<Mapping>,
         place: &RingLayout,
         format: ReceiveFormat,
         with_fcs: bool,
-    ) -> io::Result<Receive> {
+    ) -> io::Result<ReceiveQueue> {
         let (words, buffers) = place.memory(mapping)?;
         let part = (Vec::new(), 0);
-        Ok(Receive { words, buffers, place: *place, format, with_fcs, next: 0, published: 0, part })
+        Ok(ReceiveQueue { words, buffers, place: *place, format, with_fcs, next: 0, published: 0, part })
     }
 
     /// Returns true if a frame was received.
@@ -186,14 +186,14 @@ mod tests {
         }
     }
 
-    fn ring(format: ReceiveFormat, with_fcs: bool) -> (Receive, Device) {
+    fn ring(format: ReceiveFormat, with_fcs: bool) -> (ReceiveQueue, Device) {
         let memory = SharedMemory::create("receive", 65_536).unwrap();
-        let ring = Receive::new(memory.mapping(), &PLACE, format, with_fcs).unwrap();
+        let ring = ReceiveQueue::new(memory.mapping(), &PLACE, format, with_fcs).unwrap();
         (ring, Device { memory, format, at: 0 })
     }
 
     /// Takes frames. Returns their lengths and first bytes.
-    fn taken(ring: &mut Receive, max: u32) -> Vec<(usize, u8)> {
+    fn taken(ring: &mut ReceiveQueue, max: u32) -> Vec<(usize, u8)> {
         let mut frames = Vec::new();
         ring.take(max, |frame| frames.push((frame.len(), frame[0]))).unwrap();
         frames

@@ -4,12 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::area::{Buffers, Words, words64};
 use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
-use ringway_drivers::area::{Buffers, Words, words64};
-use ringway_drivers::e1000::Positions;
 use ringway_memory::Mapping;
 
-use super::misuse::Misuse;
+use super::misuse_of_queue::Misuse;
+use super::positions::Positions;
 
 /// How many frames ahead a buffer is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
@@ -54,7 +54,7 @@ impl RingLayout {
 
 /// The transmit ring and its buffers.
 #[derive(Debug)]
-pub struct Transmit {
+pub struct TransmitQueue {
     /// Two words for each descriptor: the address; length, command and status.
     words: Words<AtomicU64>,
     buffers: Buffers,
@@ -62,12 +62,12 @@ pub struct Transmit {
     command: u64,
 }
 
-impl Transmit {
+impl TransmitQueue {
     /// An empty ring. `report`: whether the device marks each completed descriptor.
-    pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, report: bool) -> io::Result<Transmit> {
+    pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, report: bool) -> io::Result<TransmitQueue> {
         let (words, buffers) = place.memory(mapping)?;
         let command = EOP | IFCS | if report { RS } else { 0 };
-        Ok(Transmit { words, buffers, positions: Positions::new(place.size), command })
+        Ok(TransmitQueue { words, buffers, positions: Positions::new(place.size), command })
     }
 
     /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
@@ -158,9 +158,9 @@ mod tests {
     pub const PLACE: RingLayout =
         RingLayout { size: 8, ring: 0, buffers: 4096, capacity: 256, gap: 64, guest: 0x1_0000_0000 };
 
-    fn ring(report: bool) -> (Transmit, SharedMemory) {
+    fn ring(report: bool) -> (TransmitQueue, SharedMemory) {
         let memory = SharedMemory::create("transmit", 65_536).unwrap();
-        (Transmit::new(memory.mapping(), &PLACE, report).unwrap(), memory)
+        (TransmitQueue::new(memory.mapping(), &PLACE, report).unwrap(), memory)
     }
 
     /// Returns a word of a descriptor, as the device sees it.
