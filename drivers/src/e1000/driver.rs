@@ -1,14 +1,14 @@
 //! Both rings of a NIC, and how their tails are published.
 
 use std::io;
-use std::sync::atomic::AtomicU32;
 
 use ringway_abi::Offload;
 use ringway_abi::csb::{self, DriverCsb};
 use ringway_abi::e1000::register as reg;
 use ringway_abi::offload::Gso;
-use ringway_memory::{Buffer, Kept};
+use ringway_memory::Buffer;
 
+use super::csb::Csb;
 use super::misuse::Misuse;
 use super::nic::{Counts, Nic};
 use super::offload::Request;
@@ -55,7 +55,7 @@ pub struct Driver {
     tx: Transmit,
     rx: Receive,
     /// The status block, if it is used.
-    block: Option<Kept<[AtomicU32; csb::WORDS]>>,
+    block: Option<Csb>,
     buffers: Vec<Buffer>,
     /// Most descriptors of a frame.
     per_frame: u32,
@@ -94,24 +94,15 @@ impl Driver {
             checksums: options.offload,
             buffer,
         };
-        let words = match &block {
-            None => None,
-            Some(piece) => {
-                let at = piece.at();
-                let words =
-                    Kept::new(piece.mapping(), |mapping| mapping.view(at, csb::BYTES)?.words32()?.first_chunk());
-                Some(words.ok_or_else(|| io::Error::other("the status block has no place in the memory"))?)
-            }
-        };
-        if let Some(words) = &words {
-            DriverCsb::new(words).begin();
-            DriverCsb::new(words).want_received(false);
+        let csb = block.as_ref().map(|piece| Csb::new(piece.mapping(), piece.at())).transpose()?;
+        if let Some(csb) = &csb {
+            csb.driver().want_received(false);
         }
         nic.start(tx.place(), rx.place(), block.map(|piece| piece.bus()), options.buffer);
         let per_frame = if options.offload { Transmit::most(buffer) } else { 1 };
         let (found, broken) = (None, None);
-        let mut driver = Driver { nic, abilities, tx, rx, block: words, buffers, per_frame, found, broken, dma };
-        let tail = driver.rx.tail();
+        let mut driver = Driver { nic, abilities, tx, rx, block: csb, buffers, per_frame, found, broken, dma };
+        let tail = driver.rx.ring.tail();
         if let Some(csb) = driver.csb() {
             let _ = csb.publish_receive(tail, |_| false);
         }
@@ -122,7 +113,7 @@ impl Driver {
 
     #[inline]
     fn csb(&self) -> Option<DriverCsb<'_>> {
-        self.block.as_deref().map(DriverCsb::new)
+        self.block.as_ref().map(Csb::driver)
     }
 
     /// Returns true if a status block is used.
@@ -134,13 +125,13 @@ impl Driver {
     pub fn want(&self, received: bool, sent: bool) {
         if let Some(csb) = self.csb() {
             csb.want_received(received);
-            csb.want_transmitted(sent.then(|| self.tx.middle()));
+            csb.want_transmitted(sent.then(|| self.tx.positions.middle()));
         }
     }
 
     /// Returns true if there is a received frame, or with `room` room for one.
     pub fn is_ready(&mut self, room: bool) -> bool {
-        self.broken.is_some() || self.rx.has_some() || room && self.room() > 0
+        self.broken.is_some() || self.rx.ring.has_some() || room && self.room() > 0
     }
 
     /// Returns what the NIC takes and gives.
@@ -170,7 +161,7 @@ impl Driver {
     #[inline]
     pub fn room(&mut self) -> usize {
         self.reap();
-        if self.broken.is_some() { 0 } else { (self.tx.free() / self.per_frame) as usize }
+        if self.broken.is_some() { 0 } else { (self.tx.positions.free() / self.per_frame) as usize }
     }
 
     /// Queues the first `len` bytes of a buffer of this driver. Returns false if it cannot.
@@ -183,7 +174,7 @@ impl Driver {
         if len > most || self.broken.is_some() {
             return false;
         }
-        if self.tx.free() < self.per_frame {
+        if self.tx.positions.free() < self.per_frame {
             self.reap();
         }
         match offload {
@@ -198,10 +189,10 @@ impl Driver {
     /// Tells the device of all queued frames.
     #[inline]
     pub fn flush(&mut self) {
-        if !self.tx.has_unpublished() || self.broken.is_some() {
+        if !self.tx.positions.has_unpublished() || self.broken.is_some() {
             return;
         }
-        let tail = self.tx.publish();
+        let tail = self.tx.positions.publish();
         if self.csb().is_none_or(|csb| csb.publish_transmit(tail)) {
             self.nic.write(reg::TDT, tail);
         }
@@ -259,12 +250,12 @@ impl Driver {
     /// Gives buffers back to the device, if there are enough of them.
     #[inline]
     fn give_back(&mut self) {
-        if self.rx.to_give() < self.rx.place().1 / GIVE_BACK {
+        if self.rx.ring.to_give() < self.rx.ring.size() / GIVE_BACK {
             return;
         }
-        let (tail, rx) = (self.rx.tail(), &self.rx);
+        let (tail, rx) = (self.rx.ring.tail(), &self.rx.ring);
         let wanted = self.csb().is_none_or(|csb| csb.publish_receive(tail, |at| rx.crosses(at)));
-        self.rx.publish();
+        self.rx.ring.publish();
         if wanted {
             self.nic.write(reg::RDT, tail);
         }

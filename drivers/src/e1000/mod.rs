@@ -7,22 +7,23 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `nic.rs` | registers, counted; from a reset to rings that work |
-//! | `transmit.rs`, `positions.rs`, `offload.rs` | the transmit ring, how far it is; checksums and segmentation by context descriptors |
-//! | `options.rs` | [`E1000Options`] |
-//! | `receive.rs` | the receive ring |
-//! | `driver.rs` | [`Driver`]: both rings and how their tails are published, without interrupts |
+//! | `ring.rs`, `positions.rs` | the rings as the device sees them; how far a transmit ring is |
+//! | `misuse.rs` | what a device must not do |
+//! | `csb.rs` | the status block |
+//! | `transmit_queue.rs`, `receive_queue.rs` | a ring with buffers of its own |
+//! | `transmit.rs`, `offload.rs`, `receive.rs` | a ring for buffers of its user; checksums and segmentation by context descriptors |
+//! | `nic.rs`, `options.rs`, `driver.rs` | [`Driver`]: a NIC on a PCI bus with rings for its user's buffers, without interrupts |
 
 mod csb;
 mod driver;
 mod misuse;
-mod misuse_of_queue;
 mod nic;
 mod offload;
 mod options;
 mod positions;
 mod receive;
 mod receive_queue;
+mod ring;
 #[cfg(test)]
 mod tests;
 mod transmit;
@@ -30,7 +31,7 @@ mod transmit_queue;
 
 pub use csb::Csb;
 pub use driver::{Abilities, Card, Driver};
-pub use misuse_of_queue::Misuse;
+pub use misuse::Misuse;
 pub use nic::{Counts, Model, Nic, RECEIVED, SENT};
 pub use options::E1000Options;
 pub use positions::Positions;

@@ -1,5 +1,7 @@
 //! How far the two sides of a transmit ring are.
 
+use super::misuse::Misuse;
+
 /// Positions in a transmit ring. They count descriptors over all laps, and wrap.
 #[derive(Debug)]
 pub struct Positions {
@@ -79,13 +81,15 @@ impl Positions {
         self.done = self.done.wrapping_add(descriptors);
     }
 
-    /// Returns how many descriptors the device has completed when its head is there. `None`: it is not between the first descriptor
-    /// that the device has and the tail.
+    /// Returns how many descriptors the device has completed when its head is there.
+    ///
+    /// # Errors
+    /// The head is not between the first descriptor that the device has and the tail.
     #[inline]
-    #[must_use]
-    pub fn passed(&self, head: u32) -> Option<u32> {
+    pub fn passed(&self, head: u32) -> Result<u32, Misuse> {
         let passed = head.wrapping_sub(self.done) & (self.size - 1);
-        (head < self.size && passed <= self.published.wrapping_sub(self.done)).then_some(passed)
+        let is_possible = head < self.size && passed <= self.published.wrapping_sub(self.done);
+        if is_possible { Ok(passed) } else { Err(Misuse::Head(head)) }
     }
 
     /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are completed.

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::area::{Buffers, Words};
+use crate::area::Buffers;
 use ringway_abi::e1000::{ReceiveFormat, ReceiveStatus};
 use ringway_memory::Mapping;
 
-use super::misuse_of_queue::Misuse;
+use super::misuse::Misuse;
+use super::ring::ReceiveRing;
 use super::transmit_queue::RingLayout;
 
 /// How many frames ahead the first cache line of a frame is prefetched.
@@ -16,19 +16,15 @@ const PREFETCH_AHEAD: u32 = 12;
 /// Bytes of a frame check sequence.
 const FCS: usize = 4;
 
-/// The receive ring and its buffers. Positions count descriptors over all laps, and wrap.
+/// The receive ring and its buffers.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    words: Words<AtomicU64>,
+    /// Its descriptors.
+    pub ring: ReceiveRing,
     buffers: Buffers,
     place: RingLayout,
-    format: ReceiveFormat,
     /// True if frames include their frame check sequence.
     with_fcs: bool,
-    /// The next position that the device will write.
-    next: u32,
-    /// The first position not given back to the device, as of the last tail write.
-    published: u32,
     /// A frame over several buffers as far as received, and the number of its buffers.
     part: (Vec<u8>, u32),
 }
@@ -41,44 +37,9 @@ impl ReceiveQueue {
         format: ReceiveFormat,
         with_fcs: bool,
     ) -> io::Result<ReceiveQueue> {
-        let (words, buffers) = place.memory(mapping)?;
-        let part = (Vec::new(), 0);
-        Ok(ReceiveQueue { words, buffers, place: *place, format, with_fcs, next: 0, published: 0, part })
-    }
-
-    /// Returns true if a frame was received.
-    #[inline]
-    pub fn has_some(&self) -> bool {
-        self.status(self.next).is_some()
-    }
-
-    #[inline]
-    fn status(&self, position: u32) -> Option<ReceiveStatus> {
-        self.format.read(self.words.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire))
-    }
-
-    /// Returns the number of descriptors that can be given back to the device.
-    #[inline]
-    pub fn to_give(&self) -> u32 {
-        self.next.wrapping_sub(self.published)
-    }
-
-    /// Returns the tail that gives the taken buffers back to the device.
-    #[inline]
-    pub fn tail(&self) -> u32 {
-        self.next.wrapping_sub(1) & (self.place.size - 1)
-    }
-
-    /// Returns the tail that gives the taken buffers back. The caller publishes the tail to the device.
-    #[inline]
-    pub fn publish(&mut self) -> u32 {
-        self.published = self.next;
-        self.tail()
-    }
-
-    /// Returns true if publishing the tail now moves it onto this descriptor or across it.
-    pub fn crosses(&self, at: u32) -> bool {
-        at < self.place.size && at.wrapping_sub(self.published) & (self.place.size - 1) < self.to_give()
+        let mut ring = ReceiveRing::new(mapping, place.ring, place.size, format)?;
+        (0..place.size).for_each(|number| ring.put_address(number, place.address(number)));
+        Ok(ReceiveQueue { ring, buffers: place.memory(mapping)?, place: *place, with_fcs, part: (Vec::new(), 0) })
     }
 
     /// Calls `take` with received frames that take up to `max` descriptors. Returns the numbers of descriptors and of
@@ -88,41 +49,41 @@ impl ReceiveQueue {
     /// The device wrote an invalid length, or a frame without an end.
     #[inline]
     pub fn take(&mut self, max: u32, mut take: impl FnMut(&[u8])) -> Result<(u32, u32), Misuse> {
-        let (start, mut frames) = (self.next, 0);
-        while self.next.wrapping_sub(start) < max {
-            let Some(status) = self.status(self.next) else { break };
-            let ahead = self.next.wrapping_add(PREFETCH_AHEAD);
-            if self.status(ahead).is_some() {
+        let (start, mut frames) = (self.ring.next(), 0);
+        while self.ring.next().wrapping_sub(start) < max {
+            let Some(status) = self.ring.status(self.ring.next()) else { break };
+            let ahead = self.ring.next().wrapping_add(PREFETCH_AHEAD);
+            if self.ring.status(ahead).is_some() {
                 self.buffers.prefetch(ahead as u16);
             }
             if status.end && self.part.1 == 0 {
                 let len = self.without_fcs(status.len);
-                let frame = len.and_then(|len| self.buffers.frame(self.next as u16, len));
+                let frame = len.and_then(|len| self.buffers.frame(self.ring.next() as u16, len));
                 take(frame.ok_or_else(|| self.wrong_length(status.len))?);
                 frames += 1;
             } else {
                 frames += u32::from(self.gather(status, &mut take)?);
             }
             self.renew();
-            self.next = self.next.wrapping_add(1);
         }
-        Ok((self.next.wrapping_sub(start), frames))
+        Ok((self.ring.next().wrapping_sub(start), frames))
     }
 
     /// Makes the present descriptor available to the device again.
     #[inline]
-    fn renew(&self) {
-        if self.format == ReceiveFormat::Extended {
-            let address = self.place.address(self.next & (self.place.size - 1));
-            self.words.at(self.next.wrapping_mul(2)).store(address, Ordering::Relaxed);
+    fn renew(&mut self) {
+        if self.ring.format() == ReceiveFormat::Extended {
+            let next = self.ring.next();
+            self.ring.put_address(next, self.place.address(next & (self.place.size - 1)));
         }
-        self.words.at(self.next.wrapping_mul(2).wrapping_add(1)).store(0, Ordering::Relaxed);
+        self.ring.renew();
     }
 
     /// Adds the present buffer to its frame. Returns true when the frame is complete.
     #[cold]
     fn gather(&mut self, status: ReceiveStatus, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
-        let piece = self.buffers.frame(self.next as u16, status.len).ok_or_else(|| self.wrong_length(status.len))?;
+        let piece =
+            self.buffers.frame(self.ring.next() as u16, status.len).ok_or_else(|| self.wrong_length(status.len))?;
         self.part.0.extend_from_slice(piece);
         self.part.1 += 1;
         if self.part.1 >= self.place.size {
@@ -203,18 +164,18 @@ mod tests {
     fn frames_come_in_order_over_many_laps_and_buffers_go_back() {
         for format in [ReceiveFormat::Legacy, ReceiveFormat::Extended] {
             let (mut ring, mut device) = ring(format, false);
-            assert_eq!(ring.publish(), 7);
+            assert_eq!(ring.ring.publish(), 7);
             for round in 0..20u8 {
                 for number in 0..3 {
                     device.write(60 + usize::from(number), round + number, true);
                 }
-                assert!(ring.has_some());
+                assert!(ring.ring.has_some());
                 let wanted: Vec<_> = (0..3).map(|number| (60 + usize::from(number), round + number)).collect();
                 assert_eq!(taken(&mut ring, 2), wanted[..2], "{format:?}");
                 assert_eq!(taken(&mut ring, 9), wanted[2..]);
-                assert_eq!(ring.to_give(), 3);
-                assert_eq!(ring.publish(), (3 * u32::from(round) + 2) % 8);
-                assert_eq!(ring.to_give(), 0);
+                assert_eq!(ring.ring.to_give(), 3);
+                assert_eq!(ring.ring.publish(), (3 * u32::from(round) + 2) % 8);
+                assert_eq!(ring.ring.to_give(), 0);
                 for number in 0..8 {
                     assert_eq!(device.address(number), PLACE.address(number as u32));
                 }
@@ -252,11 +213,11 @@ mod tests {
     #[test]
     fn a_threshold_is_crossed_by_what_is_given_back() {
         let (mut ring, mut device) = ring(ReceiveFormat::Legacy, false);
-        ring.publish();
+        ring.ring.publish();
         (0..3).for_each(|_| device.write(60, 0, true));
         taken(&mut ring, 9);
-        let crossed: Vec<u32> = (0..9).filter(|&at| ring.crosses(at)).collect();
+        let crossed: Vec<u32> = (0..9).filter(|&at| ring.ring.crosses(at)).collect();
         assert_eq!(crossed, [0, 1, 2]);
-        assert!(!ring.crosses(u32::MAX));
+        assert!(!ring.ring.crosses(u32::MAX));
     }
 }

@@ -2,14 +2,13 @@
 //! others.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
-use ringway_memory::Kept;
+use ringway_abi::e1000::transmit::IFCS;
 
 use super::misuse::Misuse;
 use super::offload::{HEADERS, Headers, Request};
 use super::positions::Positions;
+use super::ring::TransmitRing;
 use crate::pci::{Dma, Piece};
 
 /// Most bytes of a data descriptor of a frame in several. Linux's e1000 uses the same: more are trouble with some of the real NICs.
@@ -17,17 +16,15 @@ const PIECE: usize = 4096;
 /// Bytes between the headers of two descriptors.
 const HEADERS_STRIDE: usize = HEADERS.next_multiple_of(64);
 
-/// The transmit ring.
+/// The transmit ring, for buffers of its user.
 #[derive(Debug)]
 pub struct Transmit {
-    /// Two words for each descriptor.
-    words: Kept<[AtomicU64]>,
+    /// How far it is.
+    pub positions: Positions,
+    ring: TransmitRing,
     bus: u64,
-    positions: Positions,
     /// Memory for headers of frames to be segmented, for each descriptor.
     headers: Option<Piece>,
-    /// Bits of a frame's last descriptor.
-    last: u64,
     /// The number of descriptors of the frame that begins at a descriptor.
     spans: Box<[u32]>,
     /// The contexts that the device has at the end of the ring: for checksums, and for segmentation.
@@ -51,13 +48,11 @@ impl Transmit {
     pub fn new(dma: &mut Dma, size: u32, report: bool, offload: bool) -> io::Result<Transmit> {
         let ring = dma.allocate(size as usize * 16, 4096)?;
         let headers = offload.then(|| dma.allocate(size as usize * HEADERS_STRIDE, 64)).transpose()?;
-        let last = EOP | IFCS | if report { RS } else { 0 };
         Ok(Transmit {
-            words: words(&ring, size)?,
-            bus: ring.bus(),
             positions: Positions::new(size),
+            ring: TransmitRing::new(ring.mapping(), ring.at(), size, report)?,
+            bus: ring.bus(),
             headers,
-            last,
             spans: vec![0; size as usize].into(),
             contexts: [None; 2],
             sent: 0,
@@ -69,19 +64,13 @@ impl Transmit {
         (self.bus, self.positions.size())
     }
 
-    /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
-    #[inline]
-    pub fn free(&self) -> u32 {
-        self.positions.free()
-    }
-
     /// Queues the `len` bytes at the device's address `bus`. Returns false if there is no room.
     #[inline]
     pub fn push(&mut self, bus: u64, len: usize) -> bool {
-        if self.free() == 0 {
+        if self.positions.free() == 0 {
             return false;
         }
-        self.put(0, bus, len as u64 | self.last);
+        self.put(0, bus, len as u64 | self.ring.last());
         self.queued(1);
         true
     }
@@ -92,7 +81,7 @@ impl Transmit {
         let mut used = u32::from(self.contexts[kind] != Some(request.context));
         let head = request.headers.as_ref().map_or(0, |headers| headers.bytes().len());
         let pieces = len.saturating_sub(head).div_ceil(PIECE) as u32 + u32::from(head > 0);
-        if used + pieces > self.free() {
+        if used + pieces > self.positions.free() {
             return false;
         }
         if used == 1 {
@@ -100,13 +89,13 @@ impl Transmit {
         }
         if let Some(headers) = &request.headers {
             let Some(address) = self.copy(headers) else { return false };
-            let last = if len <= head { self.last } else { IFCS };
+            let last = if len <= head { self.ring.last() } else { IFCS };
             self.put(used, address, head as u64 | request.data | last);
             used += 1;
         }
         for at in (head..len).step_by(PIECE) {
             let bytes = PIECE.min(len - at);
-            let last = if at + bytes == len { self.last } else { IFCS };
+            let last = if at + bytes == len { self.ring.last() } else { IFCS };
             self.put(used, bus + at as u64, bytes as u64 | request.data | last);
             used += 1;
         }
@@ -125,10 +114,8 @@ impl Transmit {
 
     /// Fills the descriptor that is `ahead` after the next one.
     #[inline]
-    fn put(&self, ahead: u32, first: u64, second: u64) {
-        let at = self.index(self.positions.head().wrapping_add(ahead)) * 2;
-        self.words[at].store(first.to_le(), Ordering::Relaxed);
-        self.words[at + 1].store(second.to_le(), Ordering::Relaxed);
+    fn put(&mut self, ahead: u32, first: u64, second: u64) {
+        self.ring.put(self.positions.head().wrapping_add(ahead), first, second);
     }
 
     #[inline]
@@ -143,18 +130,6 @@ impl Transmit {
         (position & (self.positions.size() - 1)) as usize
     }
 
-    /// Returns true if there are frames that are not published.
-    #[inline]
-    pub fn has_unpublished(&self) -> bool {
-        self.positions.has_unpublished()
-    }
-
-    /// Returns the tail. The caller publishes the tail to the device.
-    #[inline]
-    pub fn publish(&mut self) -> u32 {
-        self.positions.publish()
-    }
-
     /// Returns the number of frames that the device was seen to have completed.
     #[inline]
     pub fn sent(&self) -> u64 {
@@ -164,11 +139,8 @@ impl Transmit {
     /// Takes back the frames whose last descriptor the device has marked as completed.
     #[inline]
     pub fn take_reported(&mut self) {
-        while self.positions.is_with_device() {
-            let last = self.index(self.positions.done().wrapping_add(self.span() - 1));
-            if u64::from_le(self.words[last * 2 + 1].load(Ordering::Acquire)) & DONE == 0 {
-                break;
-            }
+        while self.positions.is_with_device() && self.ring.is_done(self.positions.done().wrapping_add(self.span() - 1))
+        {
             self.take_frame();
         }
     }
@@ -179,7 +151,7 @@ impl Transmit {
     /// The head is not between the first descriptor that the device has and the tail.
     #[inline]
     pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
-        let mut passed = self.positions.passed(head).ok_or(Misuse::Head(head))?;
+        let mut passed = self.positions.passed(head)?;
         while self.positions.is_with_device() && passed >= self.span() {
             passed -= self.span();
             self.take_frame();
@@ -198,16 +170,4 @@ impl Transmit {
         self.positions.completed(self.span());
         self.sent += 1;
     }
-
-    /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are completed.
-    pub fn middle(&self) -> u32 {
-        self.positions.middle()
-    }
-}
-
-/// Returns the words of a ring of `size` descriptors.
-pub fn words(ring: &Piece, size: u32) -> io::Result<Kept<[AtomicU64]>> {
-    let (at, bytes) = (ring.at(), size as usize * 16);
-    let words = Kept::new(ring.mapping(), |mapping| mapping.view(at, bytes)?.words64());
-    words.ok_or_else(|| io::Error::other("a ring has no place in the memory"))
 }

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::area::{Buffers, Words, words64};
-use ringway_abi::e1000::transmit::{DONE, EOP, IFCS, RS};
+use crate::area::Buffers;
 use ringway_memory::Mapping;
 
-use super::misuse_of_queue::Misuse;
+use super::misuse::Misuse;
 use super::positions::Positions;
+use super::ring::TransmitRing;
 
 /// How many frames ahead a buffer is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
@@ -42,44 +41,32 @@ impl RingLayout {
         self.size as usize * (self.gap + self.capacity)
     }
 
-    pub(super) fn memory(&self, mapping: &Arc<Mapping>) -> io::Result<(Words<AtomicU64>, Buffers)> {
-        let words = words64(mapping, self.ring, self.size * 2)?;
-        let buffers = Buffers::new(mapping, self.buffers, self.size, self.gap, self.capacity)?;
-        for number in 0..self.size {
-            words.at(number * 2).store(self.address(number), Ordering::Relaxed);
-        }
-        Ok((words, buffers))
+    pub(super) fn memory(&self, mapping: &Arc<Mapping>) -> io::Result<Buffers> {
+        Buffers::new(mapping, self.buffers, self.size, self.gap, self.capacity)
     }
 }
 
 /// The transmit ring and its buffers.
 #[derive(Debug)]
 pub struct TransmitQueue {
-    /// Two words for each descriptor: the address; length, command and status.
-    words: Words<AtomicU64>,
+    /// How far it is.
+    pub positions: Positions,
+    ring: TransmitRing,
     buffers: Buffers,
-    positions: Positions,
-    command: u64,
 }
 
 impl TransmitQueue {
     /// An empty ring. `report`: whether the device marks each completed descriptor.
     pub fn new(mapping: &Arc<Mapping>, place: &RingLayout, report: bool) -> io::Result<TransmitQueue> {
-        let (words, buffers) = place.memory(mapping)?;
-        let command = EOP | IFCS | if report { RS } else { 0 };
-        Ok(TransmitQueue { words, buffers, positions: Positions::new(place.size), command })
-    }
-
-    /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
-    #[inline]
-    pub fn room(&self) -> u32 {
-        self.positions.free()
+        let mut ring = TransmitRing::new(mapping, place.ring, place.size, report)?;
+        (0..place.size).for_each(|number| ring.put(number, place.address(number), 0));
+        Ok(TransmitQueue { positions: Positions::new(place.size), ring, buffers: place.memory(mapping)? })
     }
 
     /// Returns the `len` bytes of the next frame, to fill, or `None` when a buffer has fewer. There must be room.
     #[inline]
     pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {
-        if self.room() > PREFETCH_AHEAD {
+        if self.positions.free() > PREFETCH_AHEAD {
             self.buffers.prefetch_mut(self.positions.head().wrapping_add(PREFETCH_AHEAD) as u16);
         }
         self.buffers.frame_mut(self.positions.head() as u16, len)
@@ -91,37 +78,16 @@ impl TransmitQueue {
         if len > self.buffers.capacity() {
             return false;
         }
-        let word = self.words.at(self.positions.head().wrapping_mul(2).wrapping_add(1));
-        let wanted = len as u64 | self.command;
         // If the device does not mark descriptors, the word is often the same as a lap before.
-        if word.load(Ordering::Relaxed) != wanted {
-            word.store(wanted, Ordering::Relaxed);
-        }
+        self.ring.put_second(self.positions.head(), len as u64 | self.ring.last());
         self.positions.filled(1);
         true
-    }
-
-    /// Returns true if there are frames that are not published.
-    #[inline]
-    pub fn has_unpublished(&self) -> bool {
-        self.positions.has_unpublished()
-    }
-
-    /// Returns the tail. The caller publishes the tail to the device.
-    #[inline]
-    pub fn publish(&mut self) -> u32 {
-        self.positions.publish()
     }
 
     /// Returns true if the device has marked its first descriptor as completed.
     #[inline]
     pub fn has_done(&self) -> bool {
-        self.positions.is_with_device() && self.is_done(self.positions.done())
-    }
-
-    #[inline]
-    fn is_done(&self, position: u32) -> bool {
-        self.words.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire) & DONE != 0
+        self.positions.is_with_device() && self.ring.is_done(self.positions.done())
     }
 
     /// Takes back all descriptors marked as completed.
@@ -138,15 +104,9 @@ impl TransmitQueue {
     /// The head is not between the first descriptor that the device has and the tail.
     #[inline]
     pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
-        let taken = self.positions.passed(head).ok_or(Misuse::Head(head))?;
+        let taken = self.positions.passed(head)?;
         self.positions.completed(taken);
         Ok(())
-    }
-
-    /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are
-    /// completed.
-    pub fn middle(&self) -> u32 {
-        self.positions.middle()
     }
 }
 
@@ -172,8 +132,8 @@ mod tests {
     fn a_frame_is_where_its_descriptor_says() {
         let (mut ring, memory) = ring(true);
         ring.next(60).unwrap().fill(0xab);
-        assert!(ring.push(60) && ring.has_unpublished());
-        assert_eq!(ring.publish(), 1);
+        assert!(ring.push(60) && ring.positions.has_unpublished());
+        assert_eq!(ring.positions.publish(), 1);
         assert_eq!(word(&memory, 0), 0x1_0000_0000 + 4096 + 64);
         // Length 60; EOP, IFCS and RS.
         assert_eq!(word(&memory, 1), 60 | 0x0b << 24);
@@ -189,7 +149,7 @@ mod tests {
         for _ in 0..7 {
             assert!(ring.push(60));
         }
-        assert_eq!((ring.room(), ring.publish()), (0, 7));
+        assert_eq!((ring.positions.free(), ring.positions.publish()), (0, 7));
         assert!(!ring.has_done());
         let report = |number: usize| {
             let done = (word(&memory, number * 2 + 1) | 1 << 32).to_le_bytes();
@@ -198,15 +158,15 @@ mod tests {
         (0..3).for_each(report);
         assert!(ring.has_done());
         ring.take_reported();
-        assert_eq!(ring.room(), 3);
+        assert_eq!(ring.positions.free(), 3);
         // A refilled descriptor is no longer marked as completed.
         for _ in 0..3 {
             assert!(ring.push(64));
         }
-        assert_eq!(ring.publish(), 2);
+        assert_eq!(ring.positions.publish(), 2);
         (3..7).for_each(report);
         ring.take_reported();
-        assert_eq!(ring.room(), 4, "the three new ones are the device's");
+        assert_eq!(ring.positions.free(), 4, "the three new ones are the device's");
     }
 
     #[test]
@@ -215,14 +175,14 @@ mod tests {
         for _ in 0..5 {
             assert!(ring.push(60));
         }
-        assert_eq!(ring.publish(), 5);
-        assert_eq!(ring.middle(), 2);
+        assert_eq!(ring.positions.publish(), 5);
+        assert_eq!(ring.positions.middle(), 2);
         assert_eq!(ring.take_until(3), Ok(()));
-        assert_eq!(ring.room(), 5);
+        assert_eq!(ring.positions.free(), 5);
         for head in [2, 6, 8, u32::MAX] {
             assert_eq!(ring.take_until(head), Err(Misuse::Head(head)));
         }
         assert_eq!(ring.take_until(5), Ok(()));
-        assert_eq!(ring.room(), 7);
+        assert_eq!(ring.positions.free(), 7);
     }
 }

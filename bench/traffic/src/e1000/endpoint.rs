@@ -85,7 +85,7 @@ impl E1000Endpoint {
         let mut endpoint =
             E1000Endpoint { nic, mode, tx, rx, csb, polling, expecting, receives, broken: None, _memory: memory };
         endpoint.publish_receive()?;
-        let tail = endpoint.rx.tail();
+        let tail = endpoint.rx.ring.tail();
         endpoint.nic.registers.write(reg::RDT, tail)?;
         endpoint.nic.awaken()?;
         if endpoint.take_interrupts() {
@@ -127,7 +127,7 @@ impl E1000Endpoint {
     #[cold]
     fn blame(&mut self, misuse: Misuse) {
         let path = self.nic.registers.connection().path().display();
-        self.broken = Some(format!("the device at {path}: {misuse}"));
+        self.broken = Some(format!("the device at {path} {misuse}"));
     }
 
     fn whole(&self) -> io::Result<()> {
@@ -140,7 +140,7 @@ impl E1000Endpoint {
     /// Tells the device of all queued frames, in the way of the mode.
     #[inline]
     pub(super) fn publish_transmit(&mut self) -> Result<(), E1000Error> {
-        let tail = self.tx.publish();
+        let tail = self.tx.positions.publish();
         if self.csb.as_ref().is_none_or(|csb| csb.driver().publish_transmit(tail)) {
             self.nic.registers.write(reg::TDT, tail)?;
         }
@@ -150,9 +150,9 @@ impl E1000Endpoint {
     /// Tells the device of all buffers given back.
     #[inline]
     fn publish_receive(&mut self) -> Result<(), E1000Error> {
-        let (tail, rx) = (self.rx.tail(), &self.rx);
+        let (tail, rx) = (self.rx.ring.tail(), &self.rx.ring);
         let wanted = self.csb.as_ref().is_none_or(|csb| csb.driver().publish_receive(tail, |at| rx.crosses(at)));
-        self.rx.publish();
+        self.rx.ring.publish();
         if wanted {
             self.nic.registers.write(reg::RDT, tail)?;
         }
@@ -172,7 +172,7 @@ impl E1000Endpoint {
             return;
         }
         // An interrupt matters if frames wait for it, or if the device has done something.
-        let matters = self.expecting || self.tx.has_done() || self.receives && self.rx.has_some();
+        let matters = self.expecting || self.tx.has_done() || self.receives && self.rx.ring.has_some();
         let news = !self.polling && matters;
         let handled = if news && self.take_interrupts() { self.handle_interrupt() } else { Ok(()) };
         let served = handled.and_then(|()| if self.polling { self.poll_transmit() } else { Ok(()) });
@@ -184,15 +184,15 @@ impl E1000Endpoint {
     /// Polls for sent buffers. Ends polling if there is nothing to receive.
     pub(super) fn poll_transmit(&mut self) -> Result<(), E1000Error> {
         self.tx.take_reported();
-        if self.receives && self.rx.has_some() { Ok(()) } else { self.complete() }
+        if self.receives && self.rx.ring.has_some() { Ok(()) } else { self.complete() }
     }
 
     #[inline]
     fn has_room(&mut self) -> bool {
-        if self.tx.room() == 0 {
+        if self.tx.positions.free() == 0 {
             self.serve();
         }
-        self.tx.room() > 0 && self.broken.is_none()
+        self.tx.positions.free() > 0 && self.broken.is_none()
     }
 
     /// Counts a queued frame. Some modes tell the device at once.
@@ -222,7 +222,7 @@ impl E1000Endpoint {
             let (taken, complete) = self.rx.take(part, &mut take)?;
             frames += complete;
             left -= taken;
-            if self.rx.to_give() > 0 {
+            if self.rx.ring.to_give() > 0 {
                 self.publish_receive()?;
             }
             if taken < part {
@@ -243,15 +243,15 @@ impl E1000Endpoint {
         }
         if let Some(csb) = &self.csb {
             csb.driver().want_received(for_rx);
-            csb.driver().want_transmitted((!for_rx).then(|| self.tx.middle()));
+            csb.driver().want_transmitted((!for_rx).then(|| self.tx.positions.middle()));
             self.tx.take_until(csb.driver().transmitted())?;
-            return Ok(if for_rx { self.rx.has_some() } else { self.tx.room() > 0 });
+            return Ok(if for_rx { self.rx.ring.has_some() } else { self.tx.positions.free() > 0 });
         }
         if !self.polling {
-            return Ok(!for_rx && self.tx.room() > 0);
+            return Ok(!for_rx && self.tx.positions.free() > 0);
         }
         self.tx.take_reported();
-        let ready = if for_rx { self.rx.has_some() } else { self.tx.room() > 0 };
+        let ready = if for_rx { self.rx.ring.has_some() } else { self.tx.positions.free() > 0 };
         if !ready {
             self.complete()?;
         }
@@ -308,7 +308,7 @@ impl Endpoint for E1000Endpoint {
     #[inline]
     fn tx_room(&mut self) -> usize {
         self.serve();
-        if self.broken.is_some() { 0 } else { self.tx.room() as usize }
+        if self.broken.is_some() { 0 } else { self.tx.positions.free() as usize }
     }
 
     #[inline]
@@ -337,7 +337,7 @@ impl Endpoint for E1000Endpoint {
         if self.mode == E1000Mode::Combining {
             self.serve();
         }
-        if self.broken.is_some() || !self.tx.has_unpublished() || self.expecting {
+        if self.broken.is_some() || !self.tx.positions.has_unpublished() || self.expecting {
             return;
         }
         self.expecting = self.mode == E1000Mode::Combining;
@@ -351,7 +351,7 @@ impl Endpoint for E1000Endpoint {
         if !self.receives {
             self.receives = true;
             // The interrupts of frames that arrived before may have been attributed to other causes.
-            self.polling |= self.rx.has_some();
+            self.polling |= self.rx.ring.has_some();
         }
         self.serve();
         if self.broken.is_some() || !self.polling && self.csb.is_none() {

@@ -42,7 +42,7 @@ impl E1000Endpoint {
         if self.mode == E1000Mode::Combining {
             // The frames that were combined go now and cause another interrupt. If there were none, the next frame must
             // not wait for an interrupt.
-            self.expecting = self.tx.has_unpublished();
+            self.expecting = self.tx.positions.has_unpublished();
             if self.expecting {
                 self.publish_transmit()?;
             }
