@@ -8,12 +8,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `ring.rs`, `positions.rs` | the rings as the device sees them; how far a transmit ring is |
+//! | `bring_up.rs` | models; from a NIC to rings that work |
 //! | `misuse.rs` | what a device must not do |
 //! | `csb.rs` | the status block |
 //! | `transmit_queue.rs`, `receive_queue.rs` | a ring with buffers of its own |
 //! | `transmit.rs`, `offload.rs`, `receive.rs` | a ring for buffers of its user; checksums and segmentation by context descriptors |
 //! | `nic.rs`, `options.rs`, `driver.rs` | [`Driver`]: a NIC on a PCI bus with rings for its user's buffers, without interrupts |
 
+pub mod bring_up;
 mod csb;
 mod driver;
 mod misuse;
@@ -29,10 +31,11 @@ mod tests;
 mod transmit;
 mod transmit_queue;
 
+pub use bring_up::Model;
 pub use csb::Csb;
 pub use driver::{Abilities, Card, Driver};
 pub use misuse::Misuse;
-pub use nic::{Counts, Model, Nic, RECEIVED, SENT};
+pub use nic::{Counts, Nic, RECEIVED, SENT};
 pub use options::E1000Options;
 pub use positions::Positions;
 pub use receive_queue::ReceiveQueue;

@@ -5,6 +5,7 @@ use std::io;
 use ringway_abi::e1000::ReceiveFormat;
 use ringway_memory::{Buffer, prefetch_read};
 
+use super::bring_up::RingAt;
 use super::misuse::Misuse;
 use super::ring::ReceiveRing;
 use crate::pci::Dma;
@@ -41,9 +42,9 @@ impl Receive {
         Ok(Receive { ring, bus, buffers, addresses, capacity, skips: false, dropped: 0 })
     }
 
-    /// Returns the address of the ring as the device sees it, and the number of descriptors.
-    pub fn place(&self) -> (u64, u32) {
-        (self.bus, self.ring.size())
+    /// Returns where the ring is.
+    pub fn place(&self) -> RingAt {
+        RingAt { address: self.bus, size: self.ring.size() }
     }
 
     /// Finds the next frame, and drops frames that span several descriptors before it. Returns its length.

@@ -7,8 +7,9 @@ use ringway_abi::e1000::register as reg;
 use ringway_abi::e1000::transmit::{DATA, DEXT, DONE, EOP, RS};
 use ringway_memory::{Buffer, Mapping};
 
+use super::bring_up::Model;
 use super::driver::{Card, Driver};
-use super::nic::{Model, Nic};
+use super::nic::Nic;
 use super::offload::tests::tcp_frame;
 use super::options::E1000Options;
 use crate::pci::{Dma, HUGE_PAGE, Registers};

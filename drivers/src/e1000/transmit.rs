@@ -5,6 +5,7 @@ use std::io;
 
 use ringway_abi::e1000::transmit::IFCS;
 
+use super::bring_up::RingAt;
 use super::misuse::Misuse;
 use super::offload::{HEADERS, Headers, Request};
 use super::positions::Positions;
@@ -59,9 +60,9 @@ impl Transmit {
         })
     }
 
-    /// Returns the address of the ring as the device sees it, and the number of descriptors.
-    pub fn place(&self) -> (u64, u32) {
-        (self.bus, self.positions.size())
+    /// Returns where the ring is.
+    pub fn place(&self) -> RingAt {
+        RingAt { address: self.bus, size: self.positions.size() }
     }
 
     /// Queues the `len` bytes at the device's address `bus`. Returns false if there is no room.

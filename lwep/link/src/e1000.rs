@@ -38,7 +38,7 @@ impl E1000Link {
     /// Returns true if this drives such a PCI function.
     #[must_use]
     pub fn drives(id: PciId) -> bool {
-        Model::of(id).is_some()
+        Model::of(id.vendor, id.device).is_some()
     }
 
     /// Resets a device and sets it up.
@@ -48,7 +48,7 @@ impl E1000Link {
     pub fn start(mut device: PciDevice, options: &E1000Options) -> Result<E1000Link, PciError> {
         let (name, id) = (device.address().to_owned(), device.id());
         options.check(&name)?;
-        let Some(model) = Model::of(id) else {
+        let Some(model) = Model::of(id.vendor, id.device) else {
             let what = format!(
                 "is {:04x}:{:04x}: 8086:100e (82540EM, e1000) or 8086:10d3 (82574L, e1000e) is needed",
                 id.vendor, id.device

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use ringway_abi::csb;
 use ringway_abi::e1000::register as reg;
+use ringway_drivers::e1000::bring_up::RingAt;
 use ringway_drivers::e1000::{Csb, Misuse, ReceiveQueue, RingLayout, TransmitQueue};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::bring_up::{Nic, RingAt};
+use super::bring_up::Nic;
 use super::counters::Counters;
 use super::options::{E1000Error, E1000Mode, E1000Options};
 use crate::endpoint::Endpoint;
@@ -75,7 +76,7 @@ impl E1000Endpoint {
         let csb = (mode == E1000Mode::Csb).then(|| Csb::new(memory.mapping(), csb_at)).transpose()?;
         // With a status block, the device reports its progress there.
         let tx = TransmitQueue::new(memory.mapping(), &tx_at, csb.is_none())?;
-        let rx = ReceiveQueue::new(memory.mapping(), &rx_at, nic.kind.format(), nic.with_fcs)?;
+        let rx = ReceiveQueue::new(memory.mapping(), &rx_at, nic.model.format(), nic.with_fcs)?;
 
         nic.registers.client().map(GUEST, memory.file(), 0, bytes as u64)?;
         let ring = |layout: &RingLayout| RingAt { address: GUEST + layout.ring as u64, size: layout.size };

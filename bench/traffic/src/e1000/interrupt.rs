@@ -2,8 +2,9 @@
 //! work (NAPI).
 
 use ringway_abi::e1000::register as reg;
+use ringway_drivers::e1000::Model;
 
-use super::bring_up::{CAUSES, Kind};
+use super::bring_up::CAUSES;
 use super::endpoint::E1000Endpoint;
 use super::options::{E1000Error, E1000Mode};
 
@@ -34,7 +35,7 @@ impl E1000Endpoint {
             return Ok(());
         }
         // An 82574L has masked its interrupts itself.
-        if self.nic.kind == Kind::Pro1000 {
+        if self.nic.model == Model::Pro1000 {
             registers.write(reg::IMC, u32::MAX)?;
             registers.read(reg::STATUS)?;
         }

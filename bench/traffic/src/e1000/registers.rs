@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::e1000::register;
 use ringway_drivers::area::{Words, words32};
+use ringway_drivers::e1000::bring_up;
 use ringway_drivers::vfio_user::{Area, Region, VfioUser};
 use ringway_memory::Mapping;
 
@@ -32,6 +33,22 @@ pub struct Registers {
     counters: Counters,
     /// Number of messages before counting began.
     before: (u64, u64),
+}
+
+impl bring_up::Registers for Registers {
+    type Error = E1000Error;
+
+    fn read(&mut self, register: u32) -> Result<u32, E1000Error> {
+        Registers::read(self, register)
+    }
+
+    fn write(&mut self, register: u32, value: u32) -> Result<(), E1000Error> {
+        Registers::write(self, register, value)
+    }
+
+    fn unexpected(&self, what: String) -> E1000Error {
+        E1000Error::Device { path: self.client.path().to_owned(), what }
+    }
 }
 
 impl Registers {
