@@ -2,6 +2,7 @@
 
 pub mod area;
 pub mod e1000;
+mod messages;
 pub mod pci;
 pub mod vfio_user;
 pub mod virtio;

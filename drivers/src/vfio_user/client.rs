@@ -1,22 +1,15 @@
 //! A vfio-user client: as much as the driver of one PCI function needs.
 
-use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
-
 use super::error::VfioUserError;
 use super::message::{self, Area, Command, HEADER, Header, RegionReply, flag};
+use crate::messages;
 
-/// Most descriptors in one message.
-const MOST_FDS: usize = 8;
 /// Most bytes of a reply.
 const MOST_BYTES: usize = 4096;
 /// Major and minor version of the protocol.
@@ -214,7 +207,7 @@ impl VfioUser {
         bytes[HEADER..HEADER + 16].copy_from_slice(&message::access(region, offset, 4));
         bytes[HEADER + 16..].copy_from_slice(&value.to_ne_bytes());
         self.posted += 1;
-        let sent = self.send(&bytes, &[], &[]);
+        let sent = messages::send(&self.socket, &bytes, &[], &[]);
         sent.map_err(|source| self.broken(Command::REGION_WRITE, source))
     }
 
@@ -230,7 +223,7 @@ impl VfioUser {
         }
         let header = self.header(Command::REGION_WRITE_MULTI, payload.len(), flag::NO_REPLY);
         self.posted += 1;
-        let sent = self.send(&header.to_bytes(), &payload, &[]);
+        let sent = messages::send(&self.socket, &header.to_bytes(), &payload, &[]);
         sent.map_err(|source| self.broken(Command::REGION_WRITE_MULTI, source))
     }
 
@@ -262,7 +255,7 @@ impl VfioUser {
     fn ask(&mut self, command: Command, payload: &[u8], files: &[BorrowedFd<'_>]) -> Result<Answer, VfioUserError> {
         let header = self.header(command, payload.len(), 0);
         self.answered += 1;
-        let sent = self.send(&header.to_bytes(), payload, files);
+        let sent = messages::send(&self.socket, &header.to_bytes(), payload, files);
         let answer = sent.and_then(|()| self.reply(header)).map_err(|source| self.broken(command, source))?;
         match answer {
             Ok(answer) => Ok(answer),
@@ -274,31 +267,11 @@ impl VfioUser {
         }
     }
 
-    fn send(&self, header: &[u8], payload: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
-            return Err(io::Error::other("too many descriptors"));
-        }
-        let message = [IoSlice::new(header), IoSlice::new(payload)];
-        let sent = sendmsg(&self.socket, &message, &mut ancillary, SendFlags::NOSIGNAL)?;
-        if sent < header.len() + payload.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        Ok(())
-    }
-
     /// Receives the answer to a command. The inner error is an errno.
     fn reply(&mut self, asked: Header) -> io::Result<Result<Answer, u32>> {
-        let late = |error: io::Error| match error.kind() {
-            io::ErrorKind::WouldBlock => io::Error::other("no answer in time"),
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                io::Error::other("the server closed the connection")
-            }
-            _ => error,
-        };
+        let late = |error| messages::no_answer("the server", error);
         let mut bytes = [0; HEADER];
-        let (first, files) = self.receive(&mut bytes).map_err(late)?;
+        let (first, files) = messages::receive(&self.socket, &mut bytes).map_err(late)?;
         if first == 0 {
             return Err(late(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -312,20 +285,6 @@ impl VfioUser {
         let mut payload = vec![0; size - HEADER];
         self.socket.read_exact(&mut payload).map_err(late)?;
         Ok(if header.flags & flag::ERROR == 0 { Ok((payload, files)) } else { Err(header.error) })
-    }
-
-    /// Receives some bytes, and the descriptors that come with the first of them.
-    fn receive(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let mut files = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                files.extend(rights);
-            }
-        }
-        Ok((got.bytes, files))
     }
 
     fn unexpected(&self, command: Command, what: &str) -> VfioUserError {

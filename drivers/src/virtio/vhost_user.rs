@@ -1,20 +1,15 @@
 //! The front end's side of vhost-user (docs/interop/vhost-user.rst in QEMU's tree): as much as one queue pair needs.
 
-use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
-
 use super::feature;
 use super::ring::Parts;
+use crate::messages;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
@@ -233,20 +228,13 @@ impl FrontEnd {
         wanted[18..20].copy_from_slice(&(size as u16).to_ne_bytes());
         self.send(Request::GET_INFLIGHT_FD, VERSION, &wanted, &[])?;
         let mut answer = [0; HEADER_BYTES + INFLIGHT_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         // Back ends send an answer at once, and its bytes come together.
-        let got = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut answer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let files = ancillary.drain().filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(files) => Some(files),
-            _ => None,
-        });
-        let file = files.flatten().next();
+        let (bytes, files) = messages::receive(&self.socket, &mut answer)?;
         let (place, file) = answer[HEADER_BYTES..]
             .first_chunk()
-            .zip(file)
-            .filter(|_| got.bytes == HEADER_BYTES + INFLIGHT_BYTES)
-            .ok_or_else(|| io::Error::other(format!("it answers with {} bytes, or without a file", got.bytes)))?;
+            .zip(files.into_iter().next())
+            .filter(|_| bytes == HEADER_BYTES + INFLIGHT_BYTES)
+            .ok_or_else(|| io::Error::other(format!("it answers with {bytes} bytes, or without a file")))?;
         Ok(Inflight { place: *place, file })
     }
 
@@ -313,29 +301,14 @@ impl FrontEnd {
 
     fn send(&self, request: Request, flags: u32, payload: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let header = [request as u32, flags, payload.len() as u32].map(u32::to_ne_bytes).concat();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
-            return Err(io::Error::other("too many descriptors"));
-        }
-        let message = [IoSlice::new(&header), IoSlice::new(payload)];
-        let sent = sendmsg(&self.socket, &message, &mut ancillary, SendFlags::NOSIGNAL)?;
-        if sent < header.len() + payload.len() {
-            return Err(io::ErrorKind::WriteZero.into());
-        }
-        Ok(())
+        messages::send(&self.socket, &header, payload, files)
     }
 
     /// Receives a reply, which must be one number.
     fn reply(&mut self, request: Request) -> io::Result<u64> {
         let mut message = [0; HEADER_BYTES + 8];
-        self.socket.read_exact(&mut message).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => io::Error::other("no answer in time"),
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                io::Error::other("the back end closed the connection")
-            }
-            _ => error,
-        })?;
+        let read = self.socket.read_exact(&mut message);
+        read.map_err(|error| messages::no_answer("the back end", error))?;
         let word = |at: usize| u32::from_ne_bytes([message[at], message[at + 1], message[at + 2], message[at + 3]]);
         let (what, flags, size) = (word(0), word(4), word(8));
         if what != request as u32 || flags & (REPLY | 3) != REPLY | VERSION || size != 8 {
