@@ -105,8 +105,10 @@ impl Packed {
             let ids = order.run(position, to);
             let word = u64::from(len) | self.turn(position);
             let first = (position & (self.lap - 1)) as usize;
-            for (descriptor, &id) in self.descriptors.all()[2 * first..].chunks_exact(2).zip(ids) {
-                descriptor[1].store(word | u64::from(id) << 32, Ordering::Relaxed);
+            // Indices, here and below: whether a zipped iterator is inlined depends on the rest of the crate, and calls cost a tenth.
+            let words = &self.descriptors.all()[2 * first..][..2 * ids.len()];
+            for (at, &id) in ids.iter().enumerate() {
+                words[2 * at + 1].store(word | u64::from(id) << 32, Ordering::Relaxed);
             }
             position = position.wrapping_add(ids.len() as u32);
         }
@@ -200,18 +202,19 @@ impl Ring for Packed {
             // Checks a cache line of descriptors at a time, and one by one from the line with a descriptor that is not
             // used.
             let mut count = 0;
-            for (words, ids) in words.as_chunks::<PER_LINE>().0.iter().zip(ids.as_chunks::<PER_LINE>().0) {
-                if words.iter().zip(ids).fold(0, |all, (words, &id)| all | odd(words, id)) != 0 {
+            for (line, words) in words.as_chunks::<PER_LINE>().0.iter().enumerate() {
+                let ids = &ids[line * PER_LINE..][..PER_LINE];
+                if (0..PER_LINE).fold(0, |all, at| all | odd(&words[at], ids[at])) != 0 {
                     break;
                 }
                 ids.iter().for_each(|&id| each(id));
                 count += PER_LINE;
             }
-            for (words, &id) in words[count..].iter().zip(&ids[count..]) {
-                if odd(words, id) != 0 {
+            while count < ids.len() {
+                if odd(&words[count], ids[count]) != 0 {
                     return Ok(next.wrapping_add(count as u32).wrapping_sub(position));
                 }
-                each(id);
+                each(ids[count]);
                 count += 1;
             }
             next = next.wrapping_add(count as u32);
