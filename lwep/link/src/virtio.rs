@@ -1,4 +1,7 @@
-//! A virtio-net device as a link.
+//! A virtio-net device as a link (virtio 1.3, 4.1 and 5.1).
+//!
+//! One queue pair. A frame and the 12-byte header before it have one buffer, one descriptor and no copy. Notifications are suppressed
+//! in both directions while both sides work. What the device writes is checked: an impossible buffer or length ends the link.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,9 +12,11 @@ use ringway_abi::offload::Gso;
 use ringway_drivers::virtio::buffer::HEADER;
 use ringway_drivers::virtio::feature;
 use ringway_drivers::virtio::pci::Transport;
-use ringway_drivers::virtio::{AnyRing, Direction, Misuse, Receive, Shape, Transmit};
+use ringway_drivers::virtio::{AnyRing, Direction, Receive, Shape, Transmit};
 use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::{Buffer, prefetch_read};
+
+pub use ringway_drivers::virtio::Misuse;
 
 use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers, Sleep};
 
