@@ -106,9 +106,9 @@ impl Packed {
             let word = u64::from(len) | self.turn(position);
             let first = (position & (self.lap - 1)) as usize;
             // Indices, here and below: whether a zipped iterator is inlined depends on the rest of the crate, and calls cost a tenth.
-            let words = &self.descriptors.all()[2 * first..][..2 * ids.len()];
+            let words = &self.descriptors.all()[2 * first..].as_chunks::<2>().0[..ids.len()];
             for (at, &id) in ids.iter().enumerate() {
-                words[2 * at + 1].store(word | u64::from(id) << 32, Ordering::Relaxed);
+                words[at][1].store(word | u64::from(id) << 32, Ordering::Relaxed);
             }
             position = position.wrapping_add(ids.len() as u32);
         }

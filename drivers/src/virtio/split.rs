@@ -136,10 +136,9 @@ impl Ring for Split {
         while next != end {
             let ids = order.run(next, end);
             let first = (next & (self.shape.size - 1)) as usize;
-            // Indices: whether a zipped iterator is inlined depends on the rest of the crate.
-            let entries = &self.used.all()[2 * first..][..2 * ids.len()];
-            for (at, &id) in ids.iter().enumerate() {
-                if entries[2 * at].load(Ordering::Relaxed) != u32::from(id) {
+            let entries = self.used.all()[2 * first..].as_chunks::<2>().0;
+            for (entry, &id) in entries.iter().zip(ids) {
+                if entry[0].load(Ordering::Relaxed) != u32::from(id) {
                     return Ok(next.wrapping_sub(position));
                 }
                 each(id);
