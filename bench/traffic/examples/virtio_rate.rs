@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p ringway-traffic --example virtio_rate` shows rates of all kinds of ring; the arguments are the seconds of
 //! each run, then `split` or `packed`, then `in-order`, `each` (frames are written, not repeated), `sequence` (they are checked),
-//! `alone` (one thread for all: for counting instructions with callgrind, less those of `copy`), `uncopied` (frames' bytes stay where they are), `mergeable`, `size=60`, `ring=256`, `buffer=2304`.
+//! `alone` (one thread for all), `frames=131072` (so many in all, with `alone`: for counting instructions with callgrind and
+//! `--toggle-collect='*cost_turn*'`), `uncopied` (frames' bytes stay where they are), `mergeable`, `size=60`, `ring=256`, `buffer=2304`.
 
 #[path = "../tests/virtio/backend.rs"]
 mod backend;
@@ -149,6 +150,38 @@ impl<R: Ring> Endpoint for Driver<'_, R> {
     }
 }
 
+/// Queues a batch: writes each frame, or repeats what its buffer holds.
+#[inline(never)]
+fn cost_turn_send<R: Ring>(near: &mut VirtioEndpoint<R>, template: &[u8], each: bool) {
+    let count = near.tx_room().min(BATCH);
+    if each {
+        (0..count).for_each(|_| assert!(near.tx_push(template.len(), |frame| frame.copy_from_slice(template))));
+    } else {
+        near.tx_repeat_many(template, count);
+    }
+    near.tx_flush();
+}
+
+/// Receives what has come. Returns its bytes.
+#[inline(never)]
+fn cost_turn_receive<R: Ring>(far: &mut VirtioEndpoint<R>) -> usize {
+    let mut bytes = 0;
+    far.rx_batch(usize::MAX, |frame| bytes += frame.len());
+    bytes
+}
+
+/// Moves a number of frames in batches, by turns written and repeated. Returns how many have come.
+fn fixed<R: Ring>(near: Driver<'_, R>, mut far: Driver<'_, R>, frames: usize, size: usize) -> usize {
+    let (Driver { inner: mut near, copier }, template) = (near, vec![7; size]);
+    let mut copier = copier.expect("alone");
+    let turn = |number: usize| {
+        cost_turn_send(&mut near, &template, number % 2 == 1);
+        copier.copy();
+        cost_turn_receive(&mut far.inner)
+    };
+    (0..frames / BATCH).map(turn).sum::<usize>() / size
+}
+
 fn rate<R: Ring>(name: &str, seconds: f64, options: &VirtioOptions, words: &[&str]) {
     let dir = tempfile::tempdir().expect("a directory");
     let paths = ["a", "b"].map(|name| dir.path().join(name));
@@ -168,7 +201,9 @@ fn rate<R: Ring>(name: &str, seconds: f64, options: &VirtioOptions, words: &[&st
     let sessions = servers.map(|server| server.join().expect("a session"));
     let stop = AtomicBool::new(false);
     let alone = words.contains(&"alone");
-    let before = distance();
+    let frames = number("frames=", 0);
+    // The measurement spins: that takes minutes under callgrind.
+    let before = if frames > 0 { 0 } else { distance() };
     std::thread::scope(|scope| {
         let mut copier = Some(Copier::new([&sessions[0], &sessions[1]], !words.contains(&"uncopied")));
         if !alone && let Some(mut copier) = copier.take() {
@@ -186,6 +221,10 @@ fn rate<R: Ring>(name: &str, seconds: f64, options: &VirtioOptions, words: &[&st
         stay_on(0);
         let [near, far] = ports;
         let [near, far] = [Driver { inner: near, copier }, Driver { inner: far, copier: None }];
+        if frames > 0 {
+            println!("{name}: {} frames", fixed(near, far, frames, number("size=", 60)));
+            return;
+        }
         let spec = FrameSpec { size: number("size=", 60), ..FrameSpec::default() };
         let fill = if words.contains(&"each") { Fill::Each } else { Fill::Once };
         let level = if words.contains(&"sequence") { Level::Sequence } else { Level::Count };

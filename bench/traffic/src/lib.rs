@@ -30,7 +30,6 @@
 
 #![deny(unsafe_code)]
 
-mod area;
 mod check;
 pub mod e1000;
 mod endpoint;
@@ -52,7 +51,6 @@ mod tx;
 mod virtio;
 mod wire;
 
-pub use area::MAX_RING;
 pub use check::{Checker, Level, MAX_TRACKED, Origin, WINDOW};
 pub use e1000::{E1000Endpoint, E1000Error, E1000Mode, E1000Options};
 pub use endpoint::Endpoint;
@@ -65,6 +63,7 @@ pub use pcap::{Recorder, Replay, ReplayOptions, Timing};
 pub use process::ProcessEndpoint;
 pub use pump::{Fill, Pump, PumpOptions, Station};
 pub use report::{CheckReport, Ended, LatencyReport, PongReport, Progress, PumpReport, RxReport, Throughput, TxReport};
+pub use ringway_drivers::area::MAX_RING;
 pub use run::{Limits, WaitMode, Watch};
 pub use rx::{RxOptions, receive};
 pub use source::Source;

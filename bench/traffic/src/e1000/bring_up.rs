@@ -3,13 +3,14 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ringway_abi::e1000::{ReceiveFormat, receive_size, register as reg};
+use ringway_abi::e1000::register as reg;
+use ringway_drivers::e1000::Model;
+use ringway_drivers::e1000::bring_up::{self, RingAt, Setup};
+use ringway_drivers::vfio_user::{IRQ_INTX, IRQ_MSI, VfioUser};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::client::VfioUser;
-use super::message::{IRQ_INTX, IRQ_MSI};
 use super::options::{E1000Error, E1000Mode, E1000Options};
 use super::registers::Registers;
 use crate::mac::Mac;
@@ -17,7 +18,6 @@ use crate::mac::Mac;
 /// The interrupt causes that the driver unmasks.
 pub const CAUSES: u32 = reg::TXDW | reg::LSC | reg::RXSEQ | reg::RXDMT0 | reg::RXT0;
 
-const INTEL: u16 = 0x8086;
 /// Subsystem ID of a NIC that offers a communication status block.
 const PARAVIRTUAL: u16 = 0x1101;
 
@@ -35,29 +35,13 @@ const COMMAND_NO_PIN: u16 = 1 << 10;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const MSI: u16 = 0x05;
 
-/// The model of a NIC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// 82540EM. Its Linux driver is e1000.
-    Pro1000,
-    /// 82574L. Its Linux driver is e1000e.
-    Express,
-}
-
-impl Kind {
-    /// Returns the format of receive descriptors.
-    pub fn format(self) -> ReceiveFormat {
-        if self == Kind::Express { ReceiveFormat::Extended } else { ReceiveFormat::Legacy }
-    }
-}
-
 /// A NIC after its reset, with known address.
 #[derive(Debug)]
 pub struct Nic {
     /// The registers.
     pub registers: Registers,
     /// The model.
-    pub kind: Kind,
+    pub model: Model,
     /// An eventfd that is written at each interrupt.
     pub interrupt: OwnedFd,
     /// True if interrupts use the pin, which has to be unmasked after each interrupt.
@@ -69,27 +53,15 @@ pub struct Nic {
     within: Duration,
 }
 
-/// The location of a ring, as the device sees it.
-#[derive(Debug, Clone, Copy)]
-pub struct RingAt {
-    /// Address of the descriptors.
-    pub address: u64,
-    /// Number of descriptors.
-    pub size: u32,
-}
-
 impl Nic {
     /// Connects to the server at `path`, and checks that its NIC supports the mode.
     pub fn connect(path: &Path, options: &E1000Options) -> Result<Nic, E1000Error> {
         let lacks = |what: String| E1000Error::Lacks { path: path.to_owned(), what };
         let mut registers = Registers::new(VfioUser::connect(path, options.within)?);
-        let kind = match (registers.config(VENDOR)?, registers.config(DEVICE)?) {
-            (INTEL, 0x100e) => Kind::Pro1000,
-            (INTEL, 0x10d3) => Kind::Express,
-            (vendor, device) => {
-                let what = format!("is {vendor:04x}:{device:04x}: 8086:100e (82540EM) or 8086:10d3 (82574L) is needed");
-                return Err(lacks(what));
-            }
+        let (vendor, device) = (registers.config(VENDOR)?, registers.config(DEVICE)?);
+        let Some(model) = Model::of(vendor, device) else {
+            let what = format!("is {vendor:04x}:{device:04x}: 8086:100e (82540EM) or 8086:10d3 (82574L) is needed");
+            return Err(lacks(what));
         };
         let subsystem = registers.config(SUBSYSTEM)?;
         if options.mode == E1000Mode::Csb && subsystem != PARAVIRTUAL {
@@ -105,12 +77,12 @@ impl Nic {
             }
         }
         let interrupt = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
-        let pin = kind == Kind::Pro1000;
+        let pin = model == Model::Pro1000;
         let (mac, within) = (Mac([0; 6]), options.within);
-        let with_fcs = kind == Kind::Pro1000 && options.mode != E1000Mode::Csb;
-        let mut nic = Nic { registers, kind, interrupt, pin, with_fcs, mac, within };
+        let with_fcs = model == Model::Pro1000 && options.mode != E1000Mode::Csb;
+        let mut nic = Nic { registers, model, interrupt, pin, with_fcs, mac, within };
         nic.set_up_function()?;
-        nic.reset()?;
+        bring_up::reset(&mut nic.registers, within)?;
         nic.mac = nic.read_address()?;
         Ok(nic)
     }
@@ -145,23 +117,9 @@ impl Nic {
         Err(self.unexpected("has message-signalled interrupts but no capability that says so".to_owned()))
     }
 
-    fn reset(&mut self) -> Result<(), E1000Error> {
-        let registers = &mut self.registers;
-        registers.write(reg::IMC, u32::MAX)?;
-        registers.write(reg::RCTL, 0)?;
-        registers.write(reg::TCTL, reg::TCTL_PSP)?;
-        registers.read(reg::STATUS)?;
-        let control = registers.read(reg::CTRL)?;
-        registers.write(reg::CTRL, control | reg::CTRL_RST)?;
-        self.until("does not end its reset", |registers| Ok(registers.read(reg::CTRL)? & reg::CTRL_RST == 0))?;
-        self.registers.write(reg::IMC, u32::MAX)?;
-        self.registers.read(reg::ICR)?;
-        Ok(())
-    }
-
     /// Reads the address from the EEPROM (8254x manual, 5.6.1 and 13.4.4; 82574 datasheet, 10.2.2.4).
     fn read_address(&mut self) -> Result<Mac, E1000Error> {
-        let (done, shift) = if self.kind == Kind::Pro1000 { (1 << 4, 8) } else { (1 << 1, 2) };
+        let (done, shift) = if self.model == Model::Pro1000 { (1 << 4, 8) } else { (1 << 1, 2) };
         let mut mac = [0; 6];
         for (word, bytes) in mac.chunks_exact_mut(2).enumerate() {
             self.registers.write(reg::EERD, (word as u32) << shift | 1)?;
@@ -188,47 +146,10 @@ impl Nic {
         registers.write(reg::RAL0, u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]]))?;
         registers.write(reg::RAH0, u32::from_le_bytes([mac[4], mac[5], 0, 0]) | reg::RAH_AV)?;
         (0..128).try_for_each(|word| registers.write(reg::MTA + word * 4, 0))?;
-        let control = registers.read(reg::CTRL)?;
-        registers.write(reg::CTRL, control | reg::CTRL_SLU | reg::CTRL_ASDE)?;
-
-        for (register, value) in [
-            (reg::TDLEN, tx.size * 16),
-            (reg::TDBAH, (tx.address >> 32) as u32),
-            (reg::TDBAL, tx.address as u32),
-            (reg::TDT, 0),
-            (reg::TDH, 0),
-            (reg::TIPG, 8 | 8 << 10 | 6 << 20),
-            (reg::TIDV, 0),
-            (reg::TADV, 0),
-            (reg::TCTL, reg::TCTL_EN | reg::TCTL_PSP | 15 << reg::TCTL_CT | 64 << reg::TCTL_COLD),
-            (reg::RDTR, 0),
-            (reg::RADV, 0),
-            (reg::ITR, options.throttle()),
-        ] {
-            registers.write(register, value)?;
-        }
-        if self.kind == Kind::Express {
-            // Reading the causes masks the interrupts.
-            let extended = registers.read(reg::CTRL_EXT)?;
-            registers.write(reg::IAM, u32::MAX)?;
-            registers.write(reg::CTRL_EXT, extended | reg::CTRL_EXT_IAME)?;
-            registers.write(reg::RFCTL, reg::RFCTL_EXTEN)?;
-        }
-        for (register, value) in [
-            (reg::RDLEN, rx.size * 16),
-            (reg::RDBAH, (rx.address >> 32) as u32),
-            (reg::RDBAL, rx.address as u32),
-            (reg::RDT, 0),
-            (reg::RDH, 0),
-        ] {
-            registers.write(register, value)?;
-        }
-        if let Some(address) = csb {
-            registers.write(reg::CSBAH, (address >> 32) as u32)?;
-            registers.write(reg::CSBAL, address as u32)?;
-        }
-        let strip = if self.with_fcs { 0 } else { reg::RCTL_SECRC };
-        registers.write(reg::RCTL, receive_control(options) | strip)
+        let (throttle, masks_itself) = (options.throttle(), self.model == Model::Express);
+        let (buffer, promiscuous, with_fcs) = (options.buffer_size, options.promiscuous, self.with_fcs);
+        let setup = Setup { tx, rx, csb, throttle, masks_itself, buffer, promiscuous, with_fcs };
+        bring_up::start(registers, self.model, &setup)
     }
 
     /// Unmasks interrupts, has the device raise one, as Linux does, and waits for it and for the link.
@@ -255,26 +176,12 @@ impl Nic {
     fn until(
         &mut self,
         otherwise: &str,
-        mut done: impl FnMut(&mut Registers) -> Result<bool, E1000Error>,
+        done: impl FnMut(&mut Registers) -> Result<bool, E1000Error>,
     ) -> Result<(), E1000Error> {
-        let deadline = Instant::now() + self.within;
-        while !done(&mut self.registers)? {
-            if Instant::now() >= deadline {
-                return Err(self.unexpected(format!("{otherwise} within {:?}", self.within)));
-            }
-            // No event tells that a register has changed, so poll it.
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        bring_up::until(&mut self.registers, self.within, otherwise, done)
     }
 
     fn unexpected(&self, what: String) -> E1000Error {
-        E1000Error::Device { path: self.registers.connection().path().to_owned(), what }
+        bring_up::Registers::unexpected(&self.registers, what)
     }
-}
-
-/// Returns the value of the receive control register.
-fn receive_control(options: &E1000Options) -> u32 {
-    let all = if options.promiscuous { reg::RCTL_UPE | reg::RCTL_MPE } else { 0 };
-    reg::RCTL_EN | reg::RCTL_BAM | receive_size(options.buffer_size).unwrap_or(0) | all
 }

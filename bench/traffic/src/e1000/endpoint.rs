@@ -7,16 +7,14 @@ use std::time::{Duration, Instant};
 
 use ringway_abi::csb;
 use ringway_abi::e1000::register as reg;
+use ringway_drivers::e1000::bring_up::RingAt;
+use ringway_drivers::e1000::{Csb, Misuse, ReceiveQueue, RingLayout, TransmitQueue};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::bring_up::{Nic, RingAt};
+use super::bring_up::Nic;
 use super::counters::Counters;
-use super::csb::Csb;
-use super::misuse::Misuse;
 use super::options::{E1000Error, E1000Mode, E1000Options};
-use super::receive::Receive;
-use super::transmit::{RingLayout, Transmit};
 use crate::endpoint::Endpoint;
 use crate::mac::Mac;
 
@@ -36,8 +34,8 @@ const GIVE_BACK: u32 = 16;
 pub struct E1000Endpoint {
     pub(super) nic: Nic,
     pub(super) mode: E1000Mode,
-    pub(super) tx: Transmit,
-    rx: Receive,
+    pub(super) tx: TransmitQueue,
+    rx: ReceiveQueue,
     pub(super) csb: Option<Csb>,
     /// True while interrupts are masked and the driver polls.
     pub(super) polling: bool,
@@ -77,8 +75,8 @@ impl E1000Endpoint {
         let mode = options.mode;
         let csb = (mode == E1000Mode::Csb).then(|| Csb::new(memory.mapping(), csb_at)).transpose()?;
         // With a status block, the device reports its progress there.
-        let tx = Transmit::new(memory.mapping(), &tx_at, csb.is_none())?;
-        let rx = Receive::new(memory.mapping(), &rx_at, nic.kind.format(), nic.with_fcs)?;
+        let tx = TransmitQueue::new(memory.mapping(), &tx_at, csb.is_none())?;
+        let rx = ReceiveQueue::new(memory.mapping(), &rx_at, nic.model.format(), nic.with_fcs)?;
 
         nic.registers.client().map(GUEST, memory.file(), 0, bytes as u64)?;
         let ring = |layout: &RingLayout| RingAt { address: GUEST + layout.ring as u64, size: layout.size };
@@ -88,7 +86,7 @@ impl E1000Endpoint {
         let mut endpoint =
             E1000Endpoint { nic, mode, tx, rx, csb, polling, expecting, receives, broken: None, _memory: memory };
         endpoint.publish_receive()?;
-        let tail = endpoint.rx.tail();
+        let tail = endpoint.rx.ring.tail();
         endpoint.nic.registers.write(reg::RDT, tail)?;
         endpoint.nic.awaken()?;
         if endpoint.take_interrupts() {
@@ -130,7 +128,7 @@ impl E1000Endpoint {
     #[cold]
     fn blame(&mut self, misuse: Misuse) {
         let path = self.nic.registers.connection().path().display();
-        self.broken = Some(format!("the device at {path}: {misuse}"));
+        self.broken = Some(format!("the device at {path} {misuse}"));
     }
 
     fn whole(&self) -> io::Result<()> {
@@ -143,7 +141,7 @@ impl E1000Endpoint {
     /// Tells the device of all queued frames, in the way of the mode.
     #[inline]
     pub(super) fn publish_transmit(&mut self) -> Result<(), E1000Error> {
-        let tail = self.tx.publish();
+        let tail = self.tx.positions.publish();
         if self.csb.as_ref().is_none_or(|csb| csb.driver().publish_transmit(tail)) {
             self.nic.registers.write(reg::TDT, tail)?;
         }
@@ -153,9 +151,9 @@ impl E1000Endpoint {
     /// Tells the device of all buffers given back.
     #[inline]
     fn publish_receive(&mut self) -> Result<(), E1000Error> {
-        let (tail, rx) = (self.rx.tail(), &self.rx);
+        let (tail, rx) = (self.rx.ring.tail(), &self.rx.ring);
         let wanted = self.csb.as_ref().is_none_or(|csb| csb.driver().publish_receive(tail, |at| rx.crosses(at)));
-        self.rx.publish();
+        self.rx.ring.publish();
         if wanted {
             self.nic.registers.write(reg::RDT, tail)?;
         }
@@ -175,7 +173,7 @@ impl E1000Endpoint {
             return;
         }
         // An interrupt matters if frames wait for it, or if the device has done something.
-        let matters = self.expecting || self.tx.has_done() || self.receives && self.rx.has_some();
+        let matters = self.expecting || self.tx.has_done() || self.receives && self.rx.ring.has_some();
         let news = !self.polling && matters;
         let handled = if news && self.take_interrupts() { self.handle_interrupt() } else { Ok(()) };
         let served = handled.and_then(|()| if self.polling { self.poll_transmit() } else { Ok(()) });
@@ -187,15 +185,15 @@ impl E1000Endpoint {
     /// Polls for sent buffers. Ends polling if there is nothing to receive.
     pub(super) fn poll_transmit(&mut self) -> Result<(), E1000Error> {
         self.tx.take_reported();
-        if self.receives && self.rx.has_some() { Ok(()) } else { self.complete() }
+        if self.receives && self.rx.ring.has_some() { Ok(()) } else { self.complete() }
     }
 
     #[inline]
     fn has_room(&mut self) -> bool {
-        if self.tx.room() == 0 {
+        if self.tx.positions.free() == 0 {
             self.serve();
         }
-        self.tx.room() > 0 && self.broken.is_none()
+        self.tx.positions.free() > 0 && self.broken.is_none()
     }
 
     /// Counts a queued frame. Some modes tell the device at once.
@@ -225,7 +223,7 @@ impl E1000Endpoint {
             let (taken, complete) = self.rx.take(part, &mut take)?;
             frames += complete;
             left -= taken;
-            if self.rx.to_give() > 0 {
+            if self.rx.ring.to_give() > 0 {
                 self.publish_receive()?;
             }
             if taken < part {
@@ -246,15 +244,15 @@ impl E1000Endpoint {
         }
         if let Some(csb) = &self.csb {
             csb.driver().want_received(for_rx);
-            csb.driver().want_transmitted((!for_rx).then(|| self.tx.middle()));
+            csb.driver().want_transmitted((!for_rx).then(|| self.tx.positions.middle()));
             self.tx.take_until(csb.driver().transmitted())?;
-            return Ok(if for_rx { self.rx.has_some() } else { self.tx.room() > 0 });
+            return Ok(if for_rx { self.rx.ring.has_some() } else { self.tx.positions.free() > 0 });
         }
         if !self.polling {
-            return Ok(!for_rx && self.tx.room() > 0);
+            return Ok(!for_rx && self.tx.positions.free() > 0);
         }
         self.tx.take_reported();
-        let ready = if for_rx { self.rx.has_some() } else { self.tx.room() > 0 };
+        let ready = if for_rx { self.rx.ring.has_some() } else { self.tx.positions.free() > 0 };
         if !ready {
             self.complete()?;
         }
@@ -311,7 +309,7 @@ impl Endpoint for E1000Endpoint {
     #[inline]
     fn tx_room(&mut self) -> usize {
         self.serve();
-        if self.broken.is_some() { 0 } else { self.tx.room() as usize }
+        if self.broken.is_some() { 0 } else { self.tx.positions.free() as usize }
     }
 
     #[inline]
@@ -340,7 +338,7 @@ impl Endpoint for E1000Endpoint {
         if self.mode == E1000Mode::Combining {
             self.serve();
         }
-        if self.broken.is_some() || !self.tx.has_unpublished() || self.expecting {
+        if self.broken.is_some() || !self.tx.positions.has_unpublished() || self.expecting {
             return;
         }
         self.expecting = self.mode == E1000Mode::Combining;
@@ -354,7 +352,7 @@ impl Endpoint for E1000Endpoint {
         if !self.receives {
             self.receives = true;
             // The interrupts of frames that arrived before may have been attributed to other causes.
-            self.polling |= self.rx.has_some();
+            self.polling |= self.rx.ring.has_some();
         }
         self.serve();
         if self.broken.is_some() || !self.polling && self.csb.is_none() {

@@ -2,8 +2,9 @@
 //! work (NAPI).
 
 use ringway_abi::e1000::register as reg;
+use ringway_drivers::e1000::Model;
 
-use super::bring_up::{CAUSES, Kind};
+use super::bring_up::CAUSES;
 use super::endpoint::E1000Endpoint;
 use super::options::{E1000Error, E1000Mode};
 
@@ -34,7 +35,7 @@ impl E1000Endpoint {
             return Ok(());
         }
         // An 82574L has masked its interrupts itself.
-        if self.nic.kind == Kind::Pro1000 {
+        if self.nic.model == Model::Pro1000 {
             registers.write(reg::IMC, u32::MAX)?;
             registers.read(reg::STATUS)?;
         }
@@ -42,7 +43,7 @@ impl E1000Endpoint {
         if self.mode == E1000Mode::Combining {
             // The frames that were combined go now and cause another interrupt. If there were none, the next frame must
             // not wait for an interrupt.
-            self.expecting = self.tx.has_unpublished();
+            self.expecting = self.tx.positions.has_unpublished();
             if self.expecting {
                 self.publish_transmit()?;
             }

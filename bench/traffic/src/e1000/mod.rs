@@ -6,32 +6,20 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `message.rs` | vfio-user messages, to and from bytes |
-//! | `client.rs` | a connection to a server |
 //! | `registers.rs` | the meaning of registers, and access to them by message or by memory |
 //! | `bring_up.rs` | from a connection to a NIC that is ready to work |
-//! | `transmit.rs`, `receive.rs` | the rings as the device sees them |
-//! | `csb.rs` | the shared words of the paravirtual mode |
-//! | `misuse.rs` | what a device must not do |
 //! | `interrupt.rs` | the work at an interrupt |
 //! | `options.rs`, `counters.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 
 mod bring_up;
-mod client;
 mod counters;
-mod csb;
 mod endpoint;
 mod interrupt;
-mod message;
-mod misuse;
 mod options;
-mod receive;
 mod registers;
-mod transmit;
 
-pub use client::{DeviceInfo, Region, VfioUser};
 pub use counters::Counters;
 pub use endpoint::E1000Endpoint;
-pub use message::{Area, IRQ_INTX, IRQ_MSI, IRQ_MSI_X};
 pub use options::{E1000Error, E1000Mode, E1000Options};
 pub use ringway_abi::e1000::register;
+pub use ringway_drivers::vfio_user::{Area, DeviceInfo, IRQ_INTX, IRQ_MSI, IRQ_MSI_X, Region, VfioUser, VfioUserError};

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::area::MAX_RING;
+use ringway_drivers::area::MAX_RING;
+use ringway_drivers::vfio_user::VfioUserError;
 
 /// When the driver accesses registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -138,14 +139,6 @@ pub enum E1000Error {
     /// Invalid options.
     #[error("{0}")]
     Options(String),
-    /// No server listens.
-    #[error("no vfio-user server at {}: {source}", path.display())]
-    Unreachable {
-        /// Path of the socket.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
     /// The device does not support the options.
     #[error("the device at {} {what}", path.display())]
     Lacks {
@@ -162,26 +155,9 @@ pub enum E1000Error {
         /// What it does.
         what: String,
     },
-    /// The server refused a command.
-    #[error("vfio-user server at {}: it refused {command}: {source}", path.display())]
-    Refused {
-        /// Path of the socket.
-        path: PathBuf,
-        /// The command.
-        command: String,
-        /// The errno of the refusal.
-        source: io::Error,
-    },
-    /// The dialogue with the server failed.
-    #[error("vfio-user server at {}: {command}: {source}", path.display())]
-    Dialogue {
-        /// Path of the socket.
-        path: PathBuf,
-        /// The command.
-        command: String,
-        /// What went wrong.
-        source: io::Error,
-    },
+    /// The server cannot be used.
+    #[error(transparent)]
+    Server(#[from] VfioUserError),
     /// The kernel refuses memory, an eventfd or the like.
     #[error("cannot make the driver's memory: {0}")]
     Memory(#[from] io::Error),

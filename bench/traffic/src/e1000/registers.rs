@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::e1000::register;
+use ringway_drivers::area::{Words, words32};
+use ringway_drivers::e1000::bring_up;
+use ringway_drivers::vfio_user::{Area, Region, VfioUser};
 use ringway_memory::Mapping;
 
-use super::client::{Region, VfioUser};
 use super::counters::Counters;
-use super::message::Area;
 use super::options::E1000Error;
-use crate::area::{Words, words32};
 
 /// Region of the registers.
 const BAR0: u32 = 0;
@@ -33,6 +33,22 @@ pub struct Registers {
     counters: Counters,
     /// Number of messages before counting began.
     before: (u64, u64),
+}
+
+impl bring_up::Registers for Registers {
+    type Error = E1000Error;
+
+    fn read(&mut self, register: u32) -> Result<u32, E1000Error> {
+        Registers::read(self, register)
+    }
+
+    fn write(&mut self, register: u32, value: u32) -> Result<(), E1000Error> {
+        Registers::write(self, register, value)
+    }
+
+    fn unexpected(&self, what: String) -> E1000Error {
+        E1000Error::Device { path: self.client.path().to_owned(), what }
+    }
 }
 
 impl Registers {
@@ -122,7 +138,7 @@ impl Registers {
             register::RDT => self.counters.rx_tail_writes += 1,
             _ => {}
         }
-        self.client.post(BAR0, register.into(), value)
+        Ok(self.client.post(BAR0, register.into(), value)?)
     }
 
     /// Reads two bytes of the configuration space.
@@ -134,6 +150,6 @@ impl Registers {
 
     /// Writes two bytes of the configuration space.
     pub fn set_config(&mut self, offset: u64, value: u16) -> Result<(), E1000Error> {
-        self.client.write(CONFIG, offset, &value.to_le_bytes())
+        Ok(self.client.write(CONFIG, offset, &value.to_le_bytes())?)
     }
 }

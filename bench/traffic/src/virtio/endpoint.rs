@@ -5,16 +5,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ringway_drivers::virtio::buffer::{HEADER, HEADER_AT};
+use ringway_drivers::virtio::vhost_user::{Eventfds, FrontEnd, Inflight, Region, VhostUserError, Vring};
+use ringway_drivers::virtio::{Direction, Gathering, Misuse, Queue, QueueLayout, Ring, Shape, Split, wrong_length};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::buffer::{HEADER, HEADER_AT};
-use super::frontend::{Eventfds, FrontEnd, Inflight, Region, VhostUserError, Vring};
-use super::gathering::{Gathering, wrong_length};
 use super::options::{SocketRole, VirtioOptions, segmented};
-use super::queue::Queue;
-use super::ring::{Direction, Misuse, QueueLayout, Ring};
-use super::split::Split;
 use crate::endpoint::Endpoint;
 
 /// Address of guest memory in descriptors. It is not 0, so that addresses cannot be confused with offsets.
@@ -130,18 +127,10 @@ impl<R: Ring> VirtioEndpoint<R> {
         let rings: Vec<usize> = (0..queues).map(|queue| reserve(R::parts(size(queue)).bytes)).collect();
         let capacity = options.buffer_size as usize;
         let places = [(queues - 2, Direction::Rx), (queues - 1, Direction::Tx)].map(|(queue, direction)| {
-            let (size, in_order, event_idx) = (size(queue), options.in_order, options.event_idx);
-            let mut place = QueueLayout {
-                size,
-                capacity,
-                rings: rings[queue],
-                buffers: 0,
-                guest: GUEST,
-                direction,
-                in_order,
-                event_idx,
-            };
-            place.buffers = reserve(size as usize * place.stride());
+            let shape = Shape { size: size(queue), direction, event_idx: options.event_idx };
+            let (rings, in_order) = (rings[queue], options.in_order);
+            let mut place = QueueLayout { shape, capacity, rings, buffers: 0, guest: GUEST, in_order };
+            place.buffers = reserve(shape.size as usize * place.stride());
             place
         });
         let bytes = end.next_multiple_of(PAGE);

@@ -6,28 +6,13 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `feature.rs`, `frontend.rs` | the vhost-user dialogue |
-//! | `buffer.rs` | the places of header and frame in a buffer |
-//! | `ring.rs` | the operations of a kind of ring |
-//! | `split.rs`, `packed.rs` | the rings as the device sees them |
-//! | `queue.rs` | a ring with its buffers, and the owner of each |
-//! | `gathering.rs` | received frames over several buffers |
-//! | `options.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
+//! | `options.rs` | what a driver can be told |
+//! | `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 
-mod buffer;
 mod endpoint;
-mod feature;
-mod frontend;
-mod gathering;
 mod options;
-mod packed;
-mod queue;
-mod ring;
-mod split;
 
 pub use endpoint::VirtioEndpoint;
-pub use frontend::VhostUserError;
 pub use options::{SocketRole, VirtioOptions};
-pub use packed::Packed;
-pub use ring::Ring;
-pub use split::Split;
+pub use ringway_drivers::virtio::vhost_user::VhostUserError;
+pub use ringway_drivers::virtio::{Packed, Ring, Split};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::buffer::HEADER;
-use super::feature;
-use super::frontend::VhostUserError;
-use crate::area::MAX_RING;
+use ringway_drivers::area::MAX_RING;
+use ringway_drivers::virtio::buffer::HEADER;
+use ringway_drivers::virtio::feature;
+use ringway_drivers::virtio::vhost_user::VhostUserError;
 
 /// Which side listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
