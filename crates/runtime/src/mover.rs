@@ -40,8 +40,10 @@ pub trait Mover: Send {
 pub struct Moved {
     /// Number of frames that were taken from the client.
     pub frames: u64,
-    /// Number of bytes in these frames.
+    /// Number of bytes in these frames, as the client says where buffers are exchanged.
     pub bytes: u64,
+    /// Number of bytes among them that were copied. Only these explain a long visit.
+    pub copied: u64,
     /// Frames among them whose slots at the sender name no buffer, or have a wrong length: dropped at the sender.
     pub bad_here: u64,
     /// Frames among them for which the receiver's slots name no buffer: dropped at the receiver.

@@ -66,8 +66,18 @@ impl Poller {
                 }
             }
             let has_work = match &attached.place {
-                Place::Port(..) => false,
-                Place::Mover(ends) => (!had_input || ends.has_other_peer(&before.place)) && self.adopt_mover(slot),
+                Place::Mover(ends) if !had_input || ends.has_other_peer(&before.place) => {
+                    let adopted = self.adopt_mover(slot);
+                    // It is shut: the next adoption finds the other peer again.
+                    if had_input
+                        && !adopted
+                        && let Some(served) = self.ports[slot].as_mut()
+                    {
+                        served.attached.place = before.place;
+                    }
+                    adopted
+                }
+                _ => false,
             };
             // A port without its input may have been parked, and therefore not armed. A device does not repeat an event from
             // that time.

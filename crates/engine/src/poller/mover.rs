@@ -26,7 +26,8 @@ impl Poller {
         })
     }
 
-    /// Visits a mover. Also returns the bytes that had come from it before. The time of an examined visit is added to `source`.
+    /// Visits a mover. Also returns the bytes that had come from it before, with those that were not copied. The time of an examined visit is
+    /// added to `source`.
     #[cold]
     pub(super) fn visit_mover(&mut self, slot: usize, source: Option<&mut TimeSpent>) -> (Visit, u64) {
         let mut visit = Visit::default();
@@ -34,10 +35,10 @@ impl Poller {
         let Place::Mover(ends) = &attached.place else { return (visit, 0) };
         let Some(mut custody) = attached.source.hold(&self.shift) else { return (visit, 0) };
         let Some(mover) = custody.mover() else { return (visit, 0) };
-        let bytes = ends.own.counters().in_bytes();
         self.using = slot;
         let (moved, fault) = move_frames(mover, self.batch, source);
         let peer_fault = account(ends, &moved, &mut self.work, &self.now);
+        let bytes = ends.own.counters().in_bytes().wrapping_sub(moved.copied);
         if let Some(fault) = fault {
             ends.own.fail(fault);
             custody.end();
@@ -81,7 +82,7 @@ fn move_frames(mover: &mut dyn Mover, most: usize, source: Option<&mut TimeSpent
     }
     began = moment();
     let fault = mover.move_frames(most, &mut moved).err();
-    source.add(TimeSpent { frames: moved.frames, bytes: moved.bytes, ..TimeSpent::between(began, moment()) });
+    source.add(TimeSpent { frames: moved.frames, bytes: moved.copied, ..TimeSpent::between(began, moment()) });
     (moved, fault)
 }
 

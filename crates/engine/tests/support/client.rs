@@ -119,6 +119,9 @@ impl Input for Client {
     fn disarm(&mut self) {}
 }
 
+/// The bytes that a mover's frame has, as its client says. A copy of them may take 32 ms.
+const CLAIMED: u64 = 16_000_000;
+
 /// A client's mover.
 struct Moves(Client);
 
@@ -137,6 +140,8 @@ impl Mover for Moves {
         let moves = client.moves.load(Ordering::Relaxed) || client.has_frame.swap(false, Ordering::AcqRel);
         moved.more = moves || client.is_held.load(Ordering::Relaxed);
         moved.frames = moves.into();
+        // It says so and copies nothing: buffers are exchanged.
+        moved.bytes = moved.frames * CLAIMED;
         moved.calls_again = client.calls_again.swap(false, Ordering::Relaxed);
         if client.is_faulty.swap(false, Ordering::Relaxed) { Err(PortFault::EndlessFrame) } else { Ok(()) }
     }

@@ -270,6 +270,7 @@ impl Pipe {
                 let taken = lane.take(&end.tx[ring], &other.rx[ring], transfer, &mut allowance)?;
                 moved.frames += taken.frames;
                 moved.bytes += taken.bytes;
+                moved.copied += if transfer == Transfer::Copy { taken.bytes } else { 0 };
                 moved.bad_here += taken.bad_here;
                 moved.bad_there += taken.bad_there;
                 match taken.head {

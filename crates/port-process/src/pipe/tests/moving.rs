@@ -181,7 +181,7 @@ fn visits(rings: u16, slots_of_frame: u32, len: u16, check: impl Fn(&Moved)) -> 
 
 #[test]
 fn a_visit_copies_2_mib_at_most_or_one_frame() {
-    let check = |moved: &Moved| assert!(moved.bytes <= 2 << 20, "{} bytes in one visit", moved.bytes);
+    let check = |moved: &Moved| assert!(moved.copied <= 2 << 20, "{} bytes copied in one visit", moved.copied);
     // 15 frames of 523,776 bytes in each ring.
     assert_eq!(visits(3, 8, 65_472, check), 12, "four frames a visit");
     assert_eq!(visits(2, 64, 65_472, |moved| assert_eq!(moved.frames, 1)), 2);
