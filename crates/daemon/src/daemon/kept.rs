@@ -27,7 +27,8 @@ struct Shared {
 struct Queue {
     /// What is to be written next.
     next: Option<Contents>,
-    is_writing: bool,
+    /// What is being written.
+    writing: Option<Contents>,
     /// Tasks that are done once all is written.
     waiting: Vec<BackgroundTask>,
     /// What could not be written, and why.
@@ -58,12 +59,15 @@ impl StateWriter {
 
     /// Tries again what could not be written.
     pub fn try_again(&self, begin: impl FnOnce() -> BackgroundTask) {
-        let failed = {
-            let queue = self.shared.queue();
-            let is_idle = !queue.is_writing && queue.next.is_none();
-            queue.failed.as_ref().filter(|_| is_idle).map(|(contents, _)| contents.clone())
+        let contents = {
+            let mut queue = self.shared.queue();
+            if queue.writing.is_some() {
+                return;
+            }
+            let failed = queue.failed.as_ref().map(|(contents, _)| contents.clone());
+            queue.next.take().or(failed)
         };
-        if let Some(contents) = failed {
+        if let Some(contents) = contents {
             self.shared.write(contents, begin());
         }
     }
@@ -71,7 +75,7 @@ impl StateWriter {
     /// Returns why the file does not have the changes, or that it is still being written.
     pub fn unwritten(&self) -> Option<String> {
         let path = self.shared.file.path().display();
-        let is_writing = self.shared.queue().is_writing;
+        let is_writing = self.shared.queue().writing.is_some();
         is_writing.then(|| format!("{path} is still being written")).or_else(|| self.failure())
     }
 
@@ -89,12 +93,12 @@ impl Shared {
     fn write(self: &Arc<Self>, contents: Contents, task: BackgroundTask) {
         {
             let mut queue = self.queue();
-            queue.next = Some(contents);
-            if queue.is_writing {
+            queue.next = Some(contents.clone());
+            if queue.writing.is_some() {
                 queue.waiting.push(task);
                 return;
             }
-            queue.is_writing = true;
+            queue.writing = Some(contents);
         }
         let (here, there) = (Arc::clone(self), Arc::clone(self));
         task.spawn("write-state", move || here.write_all(), move |place| there.note_defect(place));
@@ -106,12 +110,13 @@ impl Shared {
             let contents = {
                 let mut queue = self.queue();
                 let Some(contents) = queue.next.take() else {
-                    queue.is_writing = false;
+                    queue.writing = None;
                     let waiting = std::mem::take(&mut queue.waiting);
                     drop(queue);
                     waiting.into_iter().for_each(BackgroundTask::finish);
                     return;
                 };
+                queue.writing = Some(contents.clone());
                 contents
             };
             inject::at("state-file");
@@ -142,7 +147,7 @@ impl Shared {
         tracing::error!("a defect of Ringway, please report it: it failed at {place} when it wrote the state file");
         let waiting = {
             let mut queue = self.queue();
-            queue.is_writing = false;
+            queue.failed = queue.writing.take().map(|contents| (contents, format!("a defect of Ringway at {place}")));
             std::mem::take(&mut queue.waiting)
         };
         waiting.into_iter().for_each(BackgroundTask::finish);
