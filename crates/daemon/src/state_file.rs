@@ -34,6 +34,8 @@ pub struct StateFile {
 pub struct KeptState {
     /// What commands changed.
     pub changes: Changes,
+    /// The changes are in another file, and have yet to be written to this one.
+    pub is_elsewhere: bool,
     /// Why the file could not be used, and what is lost, for users.
     pub lost: Option<String>,
 }
@@ -84,7 +86,7 @@ impl StateFile {
         let read = String::from_utf8(bytes).map_err(|error| (text::StateError::Altered, error.into_bytes()));
         let read = read.and_then(|text| text::read(&text).map_err(|why| (why, text.into_bytes())));
         match read {
-            Ok(changes) => KeptState { changes, lost: None },
+            Ok(changes) => KeptState { changes, is_elsewhere: *path != self.path, lost: None },
             Err((why, bytes)) => refused(path, &why.to_string(), &bytes),
         }
     }
@@ -151,10 +153,8 @@ fn refused(path: &Path, why: &str, bytes: &[u8]) -> KeptState {
         }
         all => format!("lost is what commands changed before, of {}", all.join(", ")),
     };
-    KeptState {
-        changes: Changes::default(),
-        lost: Some(format!("state file {} cannot be used: {why}; {lost}; {kept}", path.display())),
-    }
+    let lost = format!("state file {} cannot be used: {why}; {lost}; {kept}", path.display());
+    KeptState { lost: Some(lost), ..KeptState::default() }
 }
 
 fn replace(path: &Path, contents: &str) -> io::Result<()> {

@@ -93,14 +93,12 @@ pub fn merge(file: &Config, changes: &Changes, host: &Host) -> Merged {
         None => 2,
     });
     let mut config = file.clone();
+    let mut before = wanted.len();
     let mut refused = apply(&mut config, wanted, host);
     // What was refused may have needed what came after it.
-    loop {
-        let before = refused.len();
+    while refused.len() < before && !refused.is_empty() {
+        before = refused.len();
         refused = apply(&mut config, refused.into_iter().map(|(wanted, _)| wanted).collect(), host);
-        if refused.len() == before || refused.is_empty() {
-            break;
-        }
     }
     let set_aside = refused.into_iter().filter_map(|((id, _), why)| {
         let change = changes.0.get(&id)?.clone();

@@ -14,7 +14,7 @@ use crate::state_file::{KeptState, StateFile};
 impl Daemon {
     /// Keeps what commands change in this file, from which `kept` was read.
     pub fn keep_state_in(&mut self, file: StateFile, kept: KeptState) {
-        self.state = Some(StateWriter::new(file, !kept.changes.is_empty()));
+        self.state = Some(StateWriter::new(file, (!kept.is_elsewhere).then_some(kept.changes)));
         self.state_lost = kept.lost;
     }
 
@@ -27,15 +27,16 @@ impl Daemon {
         is_any
     }
 
-    /// Begins to write what commands changed, if it differs from what was written last. Returns true if there is something to write.
-    pub(super) fn keep_changes(&mut self) -> bool {
+    /// Begins to write what commands changed, if it differs from what was written last. Returns the number of the state that is
+    /// written.
+    pub(super) fn keep_changes(&mut self) -> Option<u64> {
         if self.is_starting || self.is_ending {
-            return false;
+            return None;
         }
         self.running.forget_replaced();
         let changes = self.running.changes();
         let Self { state, tasks, .. } = self;
-        state.as_mut().is_some_and(|state| state.keep(&changes, || tasks.begin()))
+        state.as_mut()?.keep(changes, || tasks.begin())
     }
 
     /// Tries again to write what could not be written.
@@ -46,9 +47,9 @@ impl Daemon {
         }
     }
 
-    /// Returns why the state file does not have what commands changed, or that it is still being written.
-    pub(super) fn unwritten_state(&self) -> Option<String> {
-        self.state.as_ref()?.unwritten()
+    /// Returns why the state file has neither the state of this number nor a newer one.
+    pub(super) fn unwritten_state(&self, number: u64) -> Option<String> {
+        self.state.as_ref()?.unwritten(number)
     }
 
     /// Returns why the state file does not have what commands changed.

@@ -13,8 +13,18 @@ use crate::state_file::StateFile;
 #[derive(Debug)]
 pub struct StateWriter {
     shared: Arc<Shared>,
-    /// The contents that were given last; none: no file.
-    given: Option<String>,
+    /// The state that was given last, or that the file had; none: what it had is not known.
+    given: Option<Changes>,
+    /// The number of the state that was given last.
+    number: u64,
+}
+
+/// What commands had changed at one time.
+#[derive(Debug, Default)]
+struct State {
+    /// Counts states, from 1.
+    number: u64,
+    changes: Changes,
 }
 
 #[derive(Debug)]
@@ -26,57 +36,56 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Queue {
     /// What is to be written next.
-    next: Option<Contents>,
+    next: Option<Arc<State>>,
     /// What is being written.
-    writing: Option<Contents>,
+    writing: Option<Arc<State>>,
+    /// The number of the newest state in the file.
+    written: u64,
     /// Tasks that are done once all is written.
     waiting: Vec<BackgroundTask>,
     /// What could not be written, and why.
-    failed: Option<(Contents, String)>,
+    failed: Option<(Arc<State>, String)>,
 }
 
-/// The contents of the file; none: no file.
-type Contents = Option<Arc<str>>;
-
 impl StateWriter {
-    /// A writer of this file. `has_changes`: changes were read, which the first ones that are given replace, even if they are none.
-    pub fn new(file: StateFile, has_changes: bool) -> Self {
-        let given = has_changes.then(String::new);
-        Self { shared: Arc::new(Shared { file, queue: Mutex::default() }), given }
+    /// A writer of this file. It has these changes; none: the first ones that are given are written in any case.
+    pub fn new(file: StateFile, given: Option<Changes>) -> Self {
+        Self { shared: Arc::new(Shared { file, queue: Mutex::default() }), given, number: 0 }
     }
 
     /// Begins to write these changes, unless they were given last. `begin` makes the task that is done once they are written, or could
-    /// not be. Returns true if there is something to write.
-    pub fn keep(&mut self, changes: &Changes, begin: impl FnOnce() -> BackgroundTask) -> bool {
-        let contents = (!changes.is_empty()).then(|| text::write(changes));
-        if contents == self.given {
-            return false;
+    /// not be. Returns the number of the state that is written.
+    pub fn keep(&mut self, changes: Changes, begin: impl FnOnce() -> BackgroundTask) -> Option<u64> {
+        if self.given.as_ref() == Some(&changes) {
+            return None;
         }
-        self.given.clone_from(&contents);
-        self.shared.write(contents.map(Arc::from), begin());
-        true
+        self.number += 1;
+        self.given = Some(changes.clone());
+        self.shared.write(Arc::new(State { number: self.number, changes }), begin());
+        Some(self.number)
     }
 
     /// Tries again what could not be written.
     pub fn try_again(&self, begin: impl FnOnce() -> BackgroundTask) {
-        let contents = {
+        let state = {
             let mut queue = self.shared.queue();
             if queue.writing.is_some() {
                 return;
             }
-            let failed = queue.failed.as_ref().map(|(contents, _)| contents.clone());
+            let failed = queue.failed.as_ref().map(|(state, _)| Arc::clone(state));
             queue.next.take().or(failed)
         };
-        if let Some(contents) = contents {
-            self.shared.write(contents, begin());
+        if let Some(state) = state {
+            self.shared.write(state, begin());
         }
     }
 
-    /// Returns why the file does not have the changes, or that it is still being written.
-    pub fn unwritten(&self) -> Option<String> {
-        let path = self.shared.file.path().display();
-        let is_writing = self.shared.queue().writing.is_some();
-        is_writing.then(|| format!("{path} is still being written")).or_else(|| self.failure())
+    /// Returns why the file has neither this state nor a newer one.
+    pub fn unwritten(&self, number: u64) -> Option<String> {
+        if self.shared.queue().written >= number {
+            return None;
+        }
+        Some(self.failure().unwrap_or_else(|| format!("{} is still being written", self.shared.file.path().display())))
     }
 
     /// Returns why the file does not have the changes.
@@ -90,15 +99,15 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(self: &Arc<Self>, contents: Contents, task: BackgroundTask) {
+    fn write(self: &Arc<Self>, state: Arc<State>, task: BackgroundTask) {
         {
             let mut queue = self.queue();
-            queue.next = Some(contents.clone());
+            queue.next = Some(Arc::clone(&state));
             if queue.writing.is_some() {
                 queue.waiting.push(task);
                 return;
             }
-            queue.writing = Some(contents);
+            queue.writing = Some(state);
         }
         let (here, there) = (Arc::clone(self), Arc::clone(self));
         task.spawn("write-state", move || here.write_all(), move |place| there.note_defect(place));
@@ -107,47 +116,57 @@ impl Shared {
     /// Writes until nothing is left to write.
     fn write_all(&self) {
         loop {
-            let contents = {
+            let state = {
                 let mut queue = self.queue();
-                let Some(contents) = queue.next.take() else {
+                let Some(state) = queue.next.take() else {
                     queue.writing = None;
                     let waiting = std::mem::take(&mut queue.waiting);
                     drop(queue);
                     waiting.into_iter().for_each(BackgroundTask::finish);
                     return;
                 };
-                queue.writing = Some(contents.clone());
-                contents
+                queue.writing = Some(Arc::clone(&state));
+                state
             };
             inject::at("state-file");
-            let written = match &contents {
-                Some(contents) if contents.len() > text::STATE_MAX => {
-                    Err(format!("what commands changed is larger than {} MiB", text::STATE_MAX >> 20))
-                }
-                contents => self.file.write(contents.as_deref()),
-            };
+            let written = self.replace(&state.changes);
             let mut queue = self.queue();
             let before = queue.failed.take();
             match written {
-                Ok(()) if before.is_some() => tracing::info!("{} is written again", self.file.path().display()),
-                Ok(()) => {}
+                Ok(()) => {
+                    queue.written = state.number;
+                    if before.is_some() {
+                        tracing::info!("{} is written again", self.file.path().display());
+                    }
+                }
                 Err(why) => {
                     if before.is_none_or(|(_, before)| before != why) {
                         tracing::error!(
                             "what commands changed is lost if the switch ends now: {why}; tried again every second"
                         );
                     }
-                    queue.failed = Some((contents, why));
+                    queue.failed = Some((state, why));
                 }
             }
         }
+    }
+
+    fn replace(&self, changes: &Changes) -> Result<(), String> {
+        if changes.is_empty() {
+            return self.file.write(None);
+        }
+        let contents = text::write(changes);
+        if contents.len() > text::STATE_MAX {
+            return Err(format!("what commands changed is larger than {} MiB", text::STATE_MAX >> 20));
+        }
+        self.file.write(Some(&contents))
     }
 
     fn note_defect(&self, place: PanicLocation) {
         tracing::error!("a defect of Ringway, please report it: it failed at {place} when it wrote the state file");
         let waiting = {
             let mut queue = self.queue();
-            queue.failed = queue.writing.take().map(|contents| (contents, format!("a defect of Ringway at {place}")));
+            queue.failed = queue.writing.take().map(|state| (state, format!("a defect of Ringway at {place}")));
             std::mem::take(&mut queue.waiting)
         };
         waiting.into_iter().for_each(BackgroundTask::finish);

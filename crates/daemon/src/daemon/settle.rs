@@ -49,15 +49,15 @@ async fn change_with(
     let (mut opened, mut turn) = (TriedDevices::default(), None);
     for _ in 0..ATTEMPTS {
         let unclosed = unclosed_devices();
-        let (done, tasks, is_kept) = {
+        let (done, tasks, kept) = {
             let mut daemon = lock(daemon);
             daemon.programs.set_ready(loaded);
             daemon.opened = opened;
             let done = change(&mut daemon);
             loaded = daemon.programs.take_ready();
             opened = std::mem::take(&mut daemon.opened);
-            let is_kept = done.is_ok() && daemon.keep_changes();
-            (done, daemon.take_tasks(), is_kept)
+            let kept = done.is_ok().then(|| daemon.keep_changes()).flatten();
+            (done, daemon.take_tasks(), kept)
         };
         // Programs are compiled and started, and devices opened, without the lock. Then the change is tried again.
         match done {
@@ -72,7 +72,9 @@ async fn change_with(
                 // Devices of a change that was refused are closed.
                 drop(opened);
                 settle(daemon, &tasks, unclosed).await;
-                if is_kept && let (Ok(steps), Some(why)) = (&mut done, lock(daemon).unwritten_state()) {
+                if let (Ok(steps), Some(kept)) = (&mut done, kept)
+                    && let Some(why) = lock(daemon).unwritten_state(kept)
+                {
                     steps.push(format!("warning: this is lost if the switch ends now: {why}"));
                 }
                 return done;
