@@ -113,6 +113,14 @@ class Client:
         query = "" if switch is None else "?" + urlencode({"switch": switch})
         return cast(list[api.FdbEntry], self._ask("GET", "/v1/fdb" + query))
 
+    def config(self) -> api.ConfigStatus:
+        """The running configuration, and what commands and programs changed of the file.
+
+        >>> print(ringway.Client().config()["changed"], end="")
+        # No command has changed what the file says.
+        """
+        return cast(api.ConfigStatus, self._ask("GET", "/v1/config"))
+
     def metrics(self) -> str:
         """The metrics in Prometheus' text format.
 
@@ -158,6 +166,10 @@ class Client:
     def delete_bucket(self, name: str) -> list[str]:
         """Removes a bucket that no port has."""
         return self._change("DELETE", f"/v1/buckets/{_part(name)}")
+
+    def reset_config(self) -> list[str]:
+        """Drops what commands and programs changed of the configuration file."""
+        return self._change("POST", "/v1/config/reset")
 
     def reload(self) -> list[str]:
         """Makes the daemon read its configuration file again."""

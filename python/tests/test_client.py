@@ -119,6 +119,7 @@ class Administration(Scene):
         recorder.status(), recorder.ports(), recorder.switches(), recorder.addresses("s"), recorder.metrics()
         recorder.add_port("N"), recorder.set_port("N"), recorder.delete_port("N"), recorder.enable_port("N")
         recorder.set_switch("N"), recorder.set_bucket("N"), recorder.delete_bucket("N"), recorder.reload()
+        recorder.config(), recorder.reset_config()
         recorder.end_capture(1), recorder.tell("N", "text")
         described = {
             (method.upper(), path.replace("{name}", "N").replace("{id}", "1"))

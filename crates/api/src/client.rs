@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use crate::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
+use crate::config::ConfigStatus;
 use crate::http::{self, Answer, Failure, Limit};
 use crate::name::Name;
 use crate::paths::{self, CONTROL_SOCKET};
@@ -133,6 +134,22 @@ impl Client {
     /// See [`ClientError`].
     pub fn reload(&self) -> Result<Done, ClientError> {
         self.ask("POST", "/v1/reload", None)
+    }
+
+    /// Returns the running configuration, and what commands changed of the file.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn config(&self) -> Result<ConfigStatus, ClientError> {
+        self.ask("GET", "/v1/config", None)
+    }
+
+    /// Drops what commands changed of the configuration file.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn reset_config(&self) -> Result<Done, ClientError> {
+        self.ask("POST", "/v1/config/reset", None)
     }
 
     /// Enables a port that is disabled, or ends its pause.

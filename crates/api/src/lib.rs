@@ -15,6 +15,8 @@
 //! | `PATCH /v1/switches/{name}` | changes a switch's settings: `{KEY: VALUE...}` |
 //! | `GET /v1/ports/{name}/capture` | frames as pcapng, while they flow ([`capture`]) |
 //! | `DELETE /v1/captures/{id}` | ends a capture: its answer is completed |
+//! | `GET /v1/config` | [`config::ConfigStatus`] |
+//! | `POST /v1/config/reset` | drops what commands changed of the configuration file |
 //! | `POST /v1/reload` | reads the configuration file again |
 //! | `GET /metrics` | the counters for Prometheus |
 //!
@@ -25,7 +27,7 @@
 //!
 //! ```text
 //!  client       requests and their answers
-//!  types        the status, changes and refusals, with the modules: capture identity limits program switch traffic
+//!  types        the status, changes and refusals, with the modules: capture config identity limits program switch traffic
 //!  http         one request on a connection               paths    where the daemon's sockets are
 //!  mistake      what is wrong in a request                name, port_ref, units    as users write them      patience
 //! ```
@@ -34,6 +36,7 @@
 
 pub mod capture;
 pub mod client;
+pub mod config;
 pub mod http;
 pub mod identity;
 pub mod limits;

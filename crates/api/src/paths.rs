@@ -10,6 +10,9 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the socket where programs attach.
 pub const ATTACH_SOCKET: &str = "attach.sock";
 
+/// Name of the file in the runtime directory that keeps what commands changed.
+pub const STATE_FILE: &str = "state.toml";
+
 /// Longest path of a Unix socket in bytes, without the final zero.
 pub const SOCKET_PATH_MAX: usize = 107;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
+use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX, STATE_FILE};
 
 use super::attach::Create;
 use super::host::Host;
@@ -180,7 +180,7 @@ fn sockets_are_usable(input: &CheckInput<'_>, host: &Host) -> Vec<Finding> {
             wrong(what, "write a shorter one, or choose a shorter --runtime-dir");
         }
         let shown = socket.display();
-        if [CONTROL_SOCKET, ATTACH_SOCKET].iter().any(|own| path == host.runtime_dir.join(own)) {
+        if [CONTROL_SOCKET, ATTACH_SOCKET, STATE_FILE].iter().any(|own| path == host.runtime_dir.join(own)) {
             wrong(format!("\"{shown}\" is the daemon's own"), "write another, like \"vm1.sock\"");
         }
         if let Some(owner) = owners.insert(path, entry.name) {

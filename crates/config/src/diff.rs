@@ -7,6 +7,7 @@ use super::engine::Engine;
 use super::limit::Bucket;
 use super::model::Config;
 use super::port::Port;
+use super::state::State;
 use super::switch::Switch;
 use crate::keys::Name;
 use crate::kinds::access::Sockets;
@@ -46,6 +47,13 @@ pub enum Action {
         from: Box<Sockets>,
         /// After.
         to: Box<Sockets>,
+    },
+    /// What is kept of run-time changes changes. The place of the state file stays as it is.
+    ChangeState {
+        /// Before.
+        from: State,
+        /// After.
+        to: State,
     },
     /// A bucket is added, changed, or removed if there is no value.
     SetBucket(Name, Option<Bucket>),
@@ -111,6 +119,9 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
         let (from, to) = (Box::new(old.sockets.clone()), Box::new(new.sockets.clone()));
         actions.push(Action::ChangeSockets { from, to });
     }
+    if old.state != new.state {
+        actions.push(Action::ChangeState { from: old.state.clone(), to: new.state.clone() });
+    }
     let (before, after) = (&old.buckets, &new.buckets);
     let buckets: BTreeSet<&Name> = before.keys().chain(after.keys()).collect();
     let buckets = buckets.into_iter().filter(|name| before.get(*name) != after.get(*name));
@@ -138,6 +149,8 @@ impl std::fmt::Display for Action {
             Self::ChangeAttach { .. } => f.write_str("changed attach"),
             Self::ChangeMemory { .. } => f.write_str("changed memory"),
             Self::ChangeSockets { .. } => f.write_str("changed sockets, of those made from now on"),
+            Self::ChangeState { from, to } if from.file == to.file => f.write_str("changed state"),
+            Self::ChangeState { .. } => f.write_str("changed state, whose file is another one from the next start on"),
             Self::SetBucket(name, Some(_)) => write!(f, "set bucket {name}"),
             Self::SetBucket(name, None) => write!(f, "removed bucket {name}"),
             Self::AddSwitch(name, _) => write!(f, "added switch {name}"),

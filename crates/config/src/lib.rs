@@ -5,7 +5,7 @@
 //! stopping at the first. From the bottom:
 //!
 //! - [`keys`]: how keys and values are written and read. [`kinds`]: kinds of ports, a file each.
-//! - `engine`, `attach`, `switch`, `limit`, `identity`: a section or a table of keys each. The keys of one kind of port, and those
+//! - `engine`, `attach`, `state`, `switch`, `limit`, `identity`: a section or a table of keys each. The keys of one kind of port, and those
 //!   that several kinds share, are in [`crate::kinds`].
 //! - [`port`]: the keys of every port, together with those of its kind.
 //! - [`model`]: [`Config`], the whole.
@@ -13,12 +13,14 @@
 //! - [`absent`](mod@absent): what is not there on this machine, and can come.
 //! - [`doubts`](mod@doubts): what looks like a mistake and can turn out to be right.
 //! - [`load`](mod@load), [`diff`]: from a file to a [`Config`], and the actions that turn one into another.
+//! - [`changes`]: what commands changed of the file, and the file as it is now with these changes.
 //! - [`scope`], [`manual`]: what commands, `/openapi.json` and ringway.toml(5) say of the keys.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 pub mod absent;
 pub mod attach;
+pub mod changes;
 pub mod check;
 pub mod diff;
 pub mod doubts;
@@ -33,6 +35,7 @@ pub mod manual;
 pub mod model;
 pub mod port;
 pub mod scope;
+pub mod state;
 pub mod switch;
 
 pub use attach::{Attach, Create};
@@ -44,6 +47,7 @@ pub use load::{LoadError, Loaded, Places, load, load_with_doubts, parse};
 pub use model::Config;
 pub use port::{CallInterval, Calls, Coalesce, Direction, Placement, Port};
 pub use scope::KeyScope;
+pub use state::{Conflict, State};
 pub use switch::{Flood, Forwarding, ProgramKeys, Switch};
 
 pub use crate::keys::{Mac, Mistake, Name, Rejected};

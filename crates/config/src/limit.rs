@@ -164,6 +164,20 @@ impl Bucket {
             frames.map(|frames| (frames, frames_burst.map_or_else(|| default_frames_burst(frames), u64::from)));
         Some(Self { rate, burst: burst.unwrap_or_else(|| default_burst(rate)), frames })
     }
+
+    /// Returns the keys that read as this bucket, without those that follow from others.
+    pub fn keys(&self) -> BucketKeys {
+        let Self { rate, burst, frames } = *self;
+        BucketKeys {
+            rate: Some(rate),
+            burst: Some(burst).filter(|burst| *burst != default_burst(rate)),
+            frames: frames.map(|(frames, _)| frames),
+            frames_burst: frames.and_then(|(frames, burst)| {
+                // More than can be written is the default of a high rate.
+                u32::try_from(burst).ok().filter(|_| burst != default_frames_burst(frames))
+            }),
+        }
+    }
 }
 
 /// The form of a class's rate: frames or bits per second.

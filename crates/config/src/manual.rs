@@ -4,6 +4,7 @@ use super::attach::Attach;
 use super::engine::Engine;
 use super::limit::BucketKeys;
 use super::port::{PortKey, port_keys};
+use super::state::State;
 use super::switch::Switch;
 use crate::keys::{Class, Key, Mutability, Shape, Table};
 use crate::kinds::Kind;
@@ -64,6 +65,8 @@ pub fn manual() -> String {
     let sockets = "Who may connect to the sockets that Ringway makes: owner, group and mode of ports that have no such access of their own, \
                    and of Ringway's own two sockets. A change holds for sockets that are made afterwards.";
     section(&mut page, "[sockets]", sockets, &live(Sockets::default().keys()));
+    let state = "What is kept of the changes that commands make: \"ringway config\" shows them, and \"ringway config reset\" drops them.";
+    section(&mut page, "[state]", state, &State::default().keys());
     section(&mut page, "[switch.NAME]", "A broadcast domain; VLANs divide it further.", &Switch::default().keys());
     let bucket = "A limit that several ports share: ingress = { bucket = \"NAME\" }. A command that sets a bucket sets all of it: a \
                   key that is left out has its default again.";

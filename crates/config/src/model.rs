@@ -6,6 +6,7 @@ use super::attach::Attach;
 use super::engine::Engine;
 use super::limit::Bucket;
 use super::port::Port;
+use super::state::State;
 use super::switch::Switch;
 use crate::keys::Name;
 use crate::kinds::access::Sockets;
@@ -22,6 +23,8 @@ pub struct Config {
     pub memory: Memory,
     /// `[sockets]`.
     pub sockets: Sockets,
+    /// `[state]`.
+    pub state: State,
     /// `[bucket.NAME]`.
     pub buckets: BTreeMap<Name, Bucket>,
     /// `[switch.NAME]`.

@@ -41,6 +41,10 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
             let old = std::mem::replace(&mut config.sockets, Sockets::clone(to));
             prop(old == **from, "changes what is there")
         }
+        Action::ChangeState { from, to } => {
+            let old = std::mem::replace(&mut config.state, to.clone());
+            prop(old == *from, "changes what is there")
+        }
         Action::AddSwitch(name, switch) => {
             prop(config.switches.insert(name.clone(), switch.clone()).is_none(), "adds a new switch")
         }

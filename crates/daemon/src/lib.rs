@@ -7,7 +7,8 @@
 //!  serve        the process: sockets, signals, timers
 //!  http         the server on control.sock: routes, metrics, /openapi.json
 //!  daemon       the running switches, ports and pollers, and their changes
-//!  runtime_dir  the directory with the sockets                     inject    failures that tests ask for
+//!  runtime_dir  the directory with the sockets                     state_file  what commands changed, kept
+//!  inject       failures that tests ask for
 //! ```
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
@@ -17,6 +18,7 @@ pub mod http;
 mod inject;
 pub mod runtime_dir;
 pub mod serve;
+pub mod state_file;
 
 /// What the daemon says.
 pub use ringway_runtime::log;

@@ -27,6 +27,7 @@ use crate::daemon::settle::{settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
 use crate::http::{routes, server};
 use crate::runtime_dir::{ClaimError, RuntimeDir};
+use crate::state_file::StateFile;
 
 /// Interval between two sweeps of the MAC tables, and between two attempts to open ports that are not open.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -138,7 +139,17 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut hangup = listen_to(SignalKind::hangup())?;
 
     let sockets = options.config.sockets.clone();
-    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path())))?;
+    let state = StateFile::open(&options.config.state.file, claim.path()).map_err(Refused::Conflict)?;
+    let kept = state.read();
+    let host = Host::here(claim.path());
+    let (running, contradictions) = Running::new(options.file, options.config, &kept.changes, host);
+    contradictions.iter().for_each(|said| tracing::warn!("{said}"));
+    running.set_aside().iter().for_each(|said| tracing::warn!("{said}"));
+    let mut daemon = Daemon::start(running)?;
+    if let Some(lost) = &kept.lost {
+        tracing::error!("{lost}");
+    }
+    daemon.keep_state_in(state, kept);
     let engine_changed = daemon.engine_changed();
     let events = daemon.events();
     let daemon = Arc::new(Mutex::new(daemon));
@@ -211,6 +222,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
                 let mut locked = lock(&daemon);
                 locked.sweep();
                 locked.reopen();
+                locked.write_state_again();
                 // They come one by one: a slow one keeps neither others nor changes waiting.
                 loading.add(locked.due_programs());
                 drop(locked);

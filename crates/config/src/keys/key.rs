@@ -48,15 +48,16 @@ impl Key {
     }
 }
 
-fn toml(value: &Json) -> String {
+/// Returns the value as TOML, in one line.
+pub fn toml(value: &Json) -> String {
     match value {
         Json::Array(list) => format!("[{}]", list.iter().map(toml).collect::<Vec<_>>().join(", ")),
         Json::Object(table) => {
             let keys: Vec<String> = table.iter().map(|(key, value)| format!("{key} = {}", toml(value))).collect();
             format!("{{ {} }}", keys.join(", "))
         }
-        // Values of keys have no character that TOML and JSON escape differently.
-        other => other.to_string(),
+        // TOML and JSON escape the same characters in the same way, but for this one.
+        other => other.to_string().replace('\u{7f}', "\\u007f"),
     }
 }
 

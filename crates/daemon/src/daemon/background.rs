@@ -37,6 +37,11 @@ impl BackgroundTasks {
 }
 
 impl BackgroundTask {
+    /// Ends the task, whose work another one has done.
+    pub(super) fn finish(self) {
+        self.0.store(true, Ordering::Release);
+    }
+
     /// Runs `work` on a thread of its own, or here if no thread can be started. A panic of `work` calls `failed`; it ends neither
     /// the thread nor the process.
     pub fn spawn(

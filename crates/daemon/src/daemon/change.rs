@@ -211,7 +211,7 @@ impl Daemon {
 
     /// Returns the programs that have to be loaded for the start.
     pub(super) fn wanted_at_start(&self) -> Vec<WantedProgram> {
-        match self.programs_for(self.running.from_file()) {
+        match self.programs_for(self.running.at_start()) {
             Err(Refused::Load(wanted)) => wanted,
             _ => Vec::new(),
         }
@@ -236,7 +236,10 @@ impl Daemon {
                 }
             },
             Action::ChangeEngine { to, .. } => candidate.engine = Some(start_engine(to)?),
-            Action::ChangeAttach { .. } | Action::ChangeMemory { .. } | Action::ChangeSockets { .. } => {}
+            Action::ChangeAttach { .. }
+            | Action::ChangeMemory { .. }
+            | Action::ChangeSockets { .. }
+            | Action::ChangeState { .. } => {}
             Action::SetBucket(name, settings) => {
                 candidate.buckets.set(name, settings.as_ref());
                 candidate.switches.values_mut().for_each(LiveSwitch::rebuild);

@@ -11,7 +11,7 @@ use super::state::Daemon;
 impl Daemon {
     /// Returns true if a switch is to have this program, and has none.
     pub(super) fn lacks(&self, switch: &Name, keys: &ProgramKeys) -> bool {
-        let config = if self.is_starting { self.running.from_file() } else { &self.running.config };
+        let config = if self.is_starting { self.running.at_start() } else { &self.running.config };
         let wanted = config.switches.get(switch).and_then(|switch| switch.forwarding.program());
         wanted.is_some_and(|wanted| is_same_program(wanted, keys))
             && self.switches.get(switch).is_none_or(|live| live.program().is_none())

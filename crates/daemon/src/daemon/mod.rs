@@ -6,6 +6,7 @@
 //! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself.
 //! - [`programs`]: forwarding programs, loaded without the daemon's lock.
 //! - [`devices`]: network devices ([`wanted_device`]), opened without the daemon's lock.
+//! - `kept`: writes the state file, without the daemon's lock.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
 //! - [`running`]: the configuration, and the configuration that a request would make of it (pure).
@@ -14,7 +15,7 @@
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
 //!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipes` (these programs
 //!   open and close ends of pipes), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
-//!   not be opened), `missing_programs` (which are loaded later), `slow` (ports over their time budget), `report` (the status).
+//!   not be opened), `missing_programs` (which are loaded later), `config` (what commands changed of the file: shown, kept, dropped), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
 //!
 //! The daemon owns the configuration, the live switches and ports, and the actions that turn one configuration into another
@@ -30,11 +31,13 @@ pub mod attach;
 pub mod background;
 mod captures;
 mod change;
+mod config;
 pub mod defects;
 pub mod devices;
 pub mod events;
 pub mod faults;
 pub mod front_end;
+mod kept;
 mod large_frames;
 pub mod limits;
 pub mod live;

@@ -62,6 +62,7 @@ impl Daemon {
                 .into_iter()
                 .chain(self.loops())
                 .chain(self.large_frames.warnings(Instant::now()))
+                .chain(self.state_warnings())
                 .collect(),
             log_lines_lost: ringway_runtime::log::lost(),
         }

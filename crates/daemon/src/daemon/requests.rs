@@ -29,12 +29,12 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Makes the switches of the configuration file and opens its devices and sockets.
+    /// Makes the switches of the configuration, with what commands had changed, and opens its devices and sockets.
     ///
     /// # Errors
     /// A device or a socket cannot be had; programs have to be loaded first.
     pub fn configure(&mut self) -> Result<Vec<String>, Refused> {
-        let done = self.apply(self.running.from_file().clone(), "")?;
+        let done = self.apply(self.running.at_start().clone(), "")?;
         self.is_starting = false;
         Ok(done)
     }
@@ -193,8 +193,12 @@ impl Daemon {
         let reread = self.running.reread()?;
         self.programs.reload_changed();
         self.programs.missing.ask();
-        let mut changes = self.apply(reread.config.clone(), "")?;
-        self.running.reloaded(reread);
+        let mut changes = self.apply(reread.merged.config.clone(), "")?;
+        let contradictions = self.running.reloaded(reread);
+        for said in contradictions {
+            tracing::warn!("{said}");
+            changes.push(said);
+        }
         changes.extend(self.restore_sockets());
         Ok(changes)
     }

@@ -1,8 +1,9 @@
 //! The running configuration, and the configuration that a request would make of it. Nothing here touches the system: a
 //! request becomes a new [`Config`], complete and checked, or a refusal.
 //!
-//! Its two sources are the configuration file and commands. A reload sets everything that the file names, and removes what the file
-//! named before and does not name now. What commands added stays, unless the file now names it too.
+//! Its two sources are the configuration file and commands. What commands changed is the difference of the running configuration from
+//! the file as it was read last (`config/changes`). A reload applies the difference to the new file: a change of a command stays unless
+//! the file was edited at the same place. A start does the same with the difference that the state file has.
 //!
 //! Commands that set a port, a bucket or a switch make a complete configuration from the running one. It takes the same path as a
 //! configuration from a file. `config/check.rs` alone checks that its parts agree, together with the dynamic ports. A change is
@@ -11,6 +12,7 @@
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use ringway_config::changes::{Changes, Merged, SetAside, merge};
 use ringway_config::check::check;
 use ringway_config::doubts::doubts;
 use ringway_config::keys::{Entry, Keys, Node, PortRef, Value};
@@ -26,14 +28,67 @@ pub struct Running {
     pub config: Config,
     /// The file as it was read last.
     from_file: Config,
+    /// What commands changed and cannot be in force.
+    set_aside: Vec<SetAside>,
+    /// The configuration to start with.
+    at_start: Config,
     file: Option<PathBuf>,
     host: Host,
 }
 
 impl Running {
-    /// The configuration of a file, and nothing else.
-    pub fn new(file: Option<PathBuf>, from_file: Config, host: Host) -> Self {
-        Self { config: from_file.clone(), from_file, file, host }
+    /// The configuration of a file, with what commands changed before. Returns what of that the file contradicts, for users.
+    pub fn new(file: Option<PathBuf>, from_file: Config, changes: &Changes, host: Host) -> (Self, Vec<String>) {
+        let Merged { config, set_aside, contradictions } = merge(&from_file, changes, &host);
+        let running = Self { config: config.clone(), from_file, set_aside, at_start: config, file, host };
+        (running, contradictions.iter().map(ToString::to_string).collect())
+    }
+
+    /// The configuration to start with.
+    pub fn at_start(&self) -> &Config {
+        &self.at_start
+    }
+
+    /// Sets everything aside that commands changed, for this reason: the start is that of the file. Returns false if it is already.
+    pub fn start_without_changes(&mut self, why: &str) -> bool {
+        let changes = Changes::between(&self.from_file, &self.at_start);
+        self.at_start = self.from_file.clone();
+        let aside = changes.0.into_iter().map(|(id, change)| SetAside { id, change, why: why.to_owned() });
+        let before = self.set_aside.len();
+        self.set_aside.extend(aside);
+        self.set_aside.len() > before
+    }
+
+    /// Returns what commands changed of the file and is in force.
+    pub fn changes_in_force(&self) -> Changes {
+        Changes::between(&self.from_file, &self.config)
+    }
+
+    /// Returns what commands changed and cannot be in force.
+    pub fn set_aside(&self) -> &[SetAside] {
+        &self.set_aside
+    }
+
+    /// Returns what commands changed, whether or not it is in force.
+    pub fn changes(&self) -> Changes {
+        let mut changes = self.changes_in_force();
+        for SetAside { id, change, .. } in &self.set_aside {
+            changes.0.entry(id.clone()).or_insert_with(|| change.clone());
+        }
+        changes
+    }
+
+    /// Forgets what was set aside of sections that commands have changed since.
+    pub fn forget_replaced(&mut self) {
+        if !self.set_aside.is_empty() {
+            let changes = self.changes_in_force();
+            self.set_aside.retain(|aside| !changes.0.contains_key(&aside.id));
+        }
+    }
+
+    /// Drops what was set aside, and returns it.
+    pub fn take_set_aside(&mut self) -> Vec<SetAside> {
+        std::mem::take(&mut self.set_aside)
     }
 
     /// The file as it was read last.
@@ -169,20 +224,8 @@ impl Running {
             )
         })?;
         let from_file = load(file, &self.host)?;
-        let mut config = from_file.clone();
-        let added = |name: &Name| !self.from_file.ports.contains_key(name);
-        for (name, port) in self.config.ports.iter().filter(|(name, _)| added(name)) {
-            config.ports.entry(name.clone()).or_insert_with(|| port.clone());
-        }
-        let added = |name: &Name| !self.from_file.buckets.contains_key(name);
-        for (name, bucket) in self.config.buckets.iter().filter(|(name, _)| added(name)) {
-            config.buckets.entry(name.clone()).or_insert_with(|| bucket.clone());
-        }
-        let added = |name: &Name| !self.from_file.switches.contains_key(name);
-        for (name, switch) in self.config.switches.iter().filter(|(name, _)| added(name)) {
-            config.switches.entry(name.clone()).or_insert_with(|| switch.clone());
-        }
-        Ok(Reread { config, from_file })
+        let merged = merge(&from_file, &self.changes(), &self.host);
+        Ok(Reread { merged, from_file })
     }
 
     /// Checks that the parts of `config` and the dynamic ports agree: `before` are the dynamic ports now, `after` those with `config`.
@@ -218,18 +261,23 @@ impl Running {
         doubts(&self.config, dynamic).into_iter().map(Mistake::from).collect()
     }
 
-    /// Takes note that the configuration of a reload runs.
-    pub fn reloaded(&mut self, reread: Reread) {
-        self.config = reread.config;
-        self.from_file = reread.from_file;
+    /// Takes note that the configuration of a reload runs. Returns what of the commands' changes the file contradicts, and what cannot be
+    /// in force with it, for users.
+    pub fn reloaded(&mut self, reread: Reread) -> Vec<String> {
+        let Merged { config, set_aside, contradictions } = reread.merged;
+        let mut said: Vec<String> = contradictions.iter().map(ToString::to_string).collect();
+        let new = set_aside.iter().filter(|aside| !self.set_aside.iter().any(|before| before.id == aside.id));
+        said.extend(new.map(ToString::to_string));
+        (self.config, self.set_aside, self.from_file) = (config, set_aside, reread.from_file);
+        said
     }
 }
 
 /// A configuration file that was read again.
 #[derive(Clone, Debug)]
 pub struct Reread {
-    /// The configuration with what commands added.
-    pub config: Config,
+    /// The configuration with what commands changed.
+    pub merged: Merged,
     from_file: Config,
 }
 

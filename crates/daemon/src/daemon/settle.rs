@@ -49,14 +49,15 @@ async fn change_with(
     let (mut opened, mut turn) = (TriedDevices::default(), None);
     for _ in 0..ATTEMPTS {
         let unclosed = unclosed_devices();
-        let (done, tasks) = {
+        let (done, tasks, kept) = {
             let mut daemon = lock(daemon);
             daemon.programs.set_ready(loaded);
             daemon.opened = opened;
             let done = change(&mut daemon);
             loaded = daemon.programs.take_ready();
             opened = std::mem::take(&mut daemon.opened);
-            (done, daemon.take_tasks())
+            let kept = done.is_ok().then(|| daemon.keep_changes()).flatten();
+            (done, daemon.take_tasks(), kept)
         };
         // Programs are compiled and started, and devices opened, without the lock. Then the change is tried again.
         match done {
@@ -67,10 +68,15 @@ async fn change_with(
             // One change at a time opens devices: another one would find them busy. What is missing may be another thing after the wait.
             Err(Refused::Open(_)) if turn.is_none() => turn = Some(DEVICES.lock().await),
             Err(Refused::Open(wanted)) => opened.append(devices::open_all(wanted).await),
-            done => {
+            mut done => {
                 // Devices of a change that was refused are closed.
                 drop(opened);
                 settle(daemon, &tasks, unclosed).await;
+                if let (Ok(steps), Some(kept)) = (&mut done, kept)
+                    && let Some(why) = lock(daemon).unwritten_state(kept)
+                {
+                    steps.push(format!("warning: this is lost if the switch ends now: {why}"));
+                }
                 return done;
             }
         }
@@ -110,7 +116,14 @@ pub async fn start(daemon: &Mutex<Daemon>) -> Result<Loading, Refused> {
         tracing::warn!("switch {switch} forwards nothing yet: its program takes long to load");
         lock(daemon).programs.missing.begin(switch, keys);
     }
-    change_with(daemon, loaded, Daemon::configure).await?;
+    let configured = change_with(daemon, loaded, Daemon::configure).await;
+    if let Err(why) = configured {
+        // What commands changed keeps the switch from starting in no case.
+        if !lock(daemon).start_without_changes(&why.to_string()) {
+            return Err(why);
+        }
+        change_with(daemon, Vec::new(), Daemon::configure).await?;
+    }
     Ok(loading)
 }
 

@@ -22,6 +22,7 @@ use super::devices::{OpeningDevice, TriedDevices};
 use super::events::Events;
 use super::faults::Faults;
 use super::front_end::FrontEnd;
+use super::kept::StateWriter;
 use super::large_frames::LargeFrames;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
@@ -80,6 +81,10 @@ pub struct Daemon {
     pub(super) is_ending: bool,
     pub(super) captures: Captures,
     pub(super) programs: Programs,
+    /// Where what commands change is kept; none: nowhere.
+    pub(super) state: Option<StateWriter>,
+    /// What could not be read of it at the start, for users.
+    pub(super) state_lost: Option<String>,
     /// Work that changes have begun and that may not have ended.
     pub(super) tasks: BackgroundTasks,
     pub(super) started: Instant,
@@ -128,6 +133,8 @@ impl Daemon {
             is_ending: false,
             captures: Captures::default(),
             programs: Programs::default(),
+            state: None,
+            state_lost: None,
             tasks: BackgroundTasks::default(),
             started: Instant::now(),
         })

@@ -8,6 +8,7 @@ use axum::routing::{delete, get, patch, post, put};
 use axum::{Extension, Json, Router, body::Bytes};
 use ringway_api::Mistake;
 use ringway_api::capture::CaptureQuery;
+use ringway_api::config::ConfigStatus;
 use ringway_api::program::Message;
 use ringway_api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
 use ringway_config::keys::{Name, Node, PortRef};
@@ -37,6 +38,8 @@ pub fn router(daemon: SharedDaemon) -> Router {
         .route("/v1/switches/{name}", patch(set_switch))
         .route("/v1/switches/{name}/tell", post(tell))
         .route("/v1/fdb", get(fdb))
+        .route("/v1/config", get(config))
+        .route("/v1/config/reset", post(reset_config))
         .route("/v1/reload", post(reload))
         .route("/metrics", get(prometheus))
         .route("/openapi.json", get(async || Json(Description::openapi())))
@@ -65,6 +68,8 @@ pub fn router(daemon: SharedDaemon) -> Router {
         set_switch,
         tell,
         fdb,
+        config,
+        reset_config,
         reload,
         prometheus
     ),
@@ -284,6 +289,26 @@ async fn fdb(
     let Query(query) = query.map_err(|e| Refused::Malformed(e.body_text()))?;
     let name = query.switch.map(|name| name_of(&name)).transpose()?;
     lock(&daemon).fdb(name.as_ref()).map(Json)
+}
+
+/// The running configuration, and what commands changed of the file.
+#[utoipa::path(get, path = "/v1/config", responses((status = 200, body = ConfigStatus)))]
+async fn config(State(daemon): State<SharedDaemon>) -> Json<ConfigStatus> {
+    Json(lock(&daemon).config())
+}
+
+/// Drops what commands changed of the configuration file, as it was read last.
+#[utoipa::path(
+    post, path = "/v1/config/reset",
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn reset_config(
+    State(daemon): State<SharedDaemon>,
+    Extension(lasting): Extension<Lasting>,
+) -> Result<Json<Done>, Refused> {
+    // Forwarding programs may have to be loaded.
+    lasting.set();
+    change(&daemon, |daemon| daemon.reset_config()).await.map(done)
 }
 
 /// Reads the configuration file again and applies the differences.

@@ -3,6 +3,7 @@
 pub mod bucket;
 pub mod capture;
 pub mod completions;
+pub mod config;
 pub mod exec;
 pub mod extcap;
 pub mod fdb;

@@ -165,6 +165,8 @@ fn the_description_names_every_request_and_the_metrics_every_counter() {
             "/metrics",
             "/v1/buckets/{name}",
             "/v1/captures/{id}",
+            "/v1/config",
+            "/v1/config/reset",
             "/v1/fdb",
             "/v1/ports",
             "/v1/ports/{name}",

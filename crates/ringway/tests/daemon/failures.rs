@@ -610,3 +610,30 @@ fn a_port_that_was_disabled_does_not_come_back_in_the_namespace_of_a_stranger_wi
     assert!(said.out.contains("the process that had this number has ended"), "{said:?}");
     assert_eq!(daemon.port("t0")["state"], "failed");
 }
+
+#[test]
+fn a_disk_that_does_not_answer_keeps_nobody_from_changing_ports() {
+    let mut daemon = Failing::start("[switch.lan0]\n", &[]);
+    let state = daemon.path("run/state.toml");
+    daemon.inject("state-file", "stall");
+    for name in ["x", "y"] {
+        let said = daemon.say(&["port", "add", name, "switch=lan0", "kind=process"]);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        let warning =
+            format!("warning: this is lost if the switch ends now: {} is still being written", state.display());
+        assert!(said.out.contains(&warning), "{said:?}");
+        assert_eq!(daemon.port(name)["state"], "waiting");
+    }
+    assert!(!state.exists());
+    daemon.heal("state-file");
+    until("the newest state is written", || std::fs::read_to_string(&state).is_ok_and(|text| text.contains("port.y")));
+    assert_eq!(daemon.run(&["port", "del", "y"]), Some(0));
+    assert!(!std::fs::read_to_string(&state).unwrap().contains("port.y"));
+    // After a defect it is tried again.
+    daemon.inject("state-file", "panic");
+    assert_eq!(daemon.run(&["port", "set", "x", "weight=2"]), Some(0));
+    assert!(daemon.log().contains("when it wrote the state file"), "{}", daemon.log());
+    until("it is written", || std::fs::read_to_string(&state).unwrap().contains("weight = 2"));
+    daemon.signal(Signal::TERM);
+    until("the daemon ends", || daemon.ended() == Some(Some(0)));
+}

@@ -8,4 +8,5 @@ mod killed;
 mod log;
 mod missing;
 mod sockets;
+mod state;
 mod warnings;

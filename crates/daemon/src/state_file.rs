@@ -1,0 +1,191 @@
+//! The file that keeps what commands changed: read at the start, replaced as a whole after each change.
+//!
+//! Who can write the file decides what the switch opens, with the switch's privileges. So the file counts only if it belongs to the
+//! switch's user or to root and nobody else can write to it. A file that cannot be used is renamed, and the switch starts without it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ringway_api::paths::STATE_FILE;
+use ringway_config::changes::{Changes, text};
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+/// Most names in a message of what is lost.
+const NAMED_MOST: usize = 16;
+
+/// Most files that could not be used and are left beside the state file.
+const REFUSED_MOST: usize = 9;
+
+/// The state file of a daemon.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    /// A file of the runtime directory that is read where `path` does not exist yet.
+    older: Option<PathBuf>,
+    /// Held against another daemon with the same file. The runtime directory has a lock of its own.
+    _lock: Option<File>,
+}
+
+/// What the state file had.
+#[derive(Debug, Default)]
+pub struct KeptState {
+    /// What commands changed.
+    pub changes: Changes,
+    /// The changes are in another file, and have yet to be written to this one.
+    pub is_elsewhere: bool,
+    /// Why the file could not be used, and what is lost, for users.
+    pub lost: Option<String>,
+}
+
+impl StateFile {
+    /// The file at `configured`, or that of the runtime directory if `configured` is empty.
+    ///
+    /// # Errors
+    /// Another daemon has it: the message for users.
+    pub fn open(configured: &Path, runtime_dir: &Path) -> Result<Self, String> {
+        let own = runtime_dir.join(STATE_FILE);
+        if configured.as_os_str().is_empty() || configured == own {
+            return Ok(Self { path: own, older: None, _lock: None });
+        }
+        let lock = with_suffix(configured, ".lock");
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits().cast_signed());
+        // A folder that does not exist yet has no state, and no other daemon writes there either.
+        let lock = options.open(lock).ok();
+        if let Some(lock) = &lock
+            && flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+        {
+            return Err(format!(
+                "another ringway daemon uses the state file {}: give each its own with [state] file",
+                configured.display()
+            ));
+        }
+        Ok(Self { path: configured.to_owned(), older: Some(own), _lock: lock })
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file. A file that cannot be used gets another name.
+    pub fn read(&self) -> KeptState {
+        let path = match (&self.older, self.path.symlink_metadata()) {
+            (Some(older), Err(why)) if why.kind() == ErrorKind::NotFound => older,
+            _ => &self.path,
+        };
+        let bytes = match contents(path) {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return KeptState::default(),
+            Err(why) => return refused(path, &why, &[]),
+        };
+        let read = String::from_utf8(bytes).map_err(|error| (text::StateError::Altered, error.into_bytes()));
+        let read = read.and_then(|text| text::read(&text).map_err(|why| (why, text.into_bytes())));
+        match read {
+            Ok(changes) => KeptState { changes, is_elsewhere: *path != self.path, lost: None },
+            Err((why, bytes)) => refused(path, &why.to_string(), &bytes),
+        }
+    }
+
+    /// Replaces the file, so that a reader finds the old contents or the new. No contents: removes it.
+    ///
+    /// # Errors
+    /// The old contents remain: the message for users.
+    pub fn write(&self, contents: Option<&str>) -> Result<(), String> {
+        let done = match contents {
+            Some(contents) => replace(&self.path, contents),
+            None => removed(&self.path),
+        };
+        done.and_then(|()| self.older.as_deref().map_or(Ok(()), removed))
+            .map_err(|why| format!("cannot write {}: {why}", self.path.display()))
+    }
+}
+
+/// Returns the bytes of a file that counts. `None`: there is none.
+///
+/// # Errors
+/// It cannot be read, or does not count: the reason.
+fn contents(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(why) => return Err(why.to_string()),
+    };
+    let meta = file.metadata().map_err(|why| why.to_string())?;
+    let me = rustix::process::geteuid().as_raw();
+    if !meta.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    if meta.uid() != me && meta.uid() != 0 {
+        return Err(format!("it belongs to user {}, and this is user {me}", meta.uid()));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(format!("others can write to it (mode {:04o})", meta.mode() & 0o7777));
+    }
+    let mut bytes = Vec::new();
+    file.take(text::STATE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
+    Ok(Some(bytes))
+}
+
+/// Keeps a file that cannot be used under another name. Returns what is lost.
+fn refused(path: &Path, why: &str, bytes: &[u8]) -> KeptState {
+    let names = (1..=REFUSED_MOST).map(|number| match number {
+        1 => with_suffix(path, ".refused"),
+        _ => with_suffix(path, &format!(".refused.{number}")),
+    });
+    let names: Vec<PathBuf> = names.collect();
+    let free = names.iter().find(|name| name.symlink_metadata().is_err()).unwrap_or(&names[0]);
+    let kept = match fs::rename(path, free) {
+        Ok(()) => format!("it is {} now", free.display()),
+        Err(why) => format!("it cannot be renamed ({why}), and the next change replaces it"),
+    };
+    let named = text::sections_named(&String::from_utf8_lossy(bytes));
+    let lost = match named.as_slice() {
+        [] => "what commands changed before is lost".to_owned(),
+        all if all.len() > NAMED_MOST => {
+            let first = all[..NAMED_MOST].join(", ");
+            format!("lost is what commands changed before, of {first} and {} more", all.len() - NAMED_MOST)
+        }
+        all => format!("lost is what commands changed before, of {}", all.join(", ")),
+    };
+    let lost = format!("state file {} cannot be used: {why}; {lost}; {kept}", path.display());
+    KeptState { lost: Some(lost), ..KeptState::default() }
+}
+
+fn replace(path: &Path, contents: &str) -> io::Result<()> {
+    let new = with_suffix(path, ".new");
+    // Of a daemon that was killed while it wrote, or of somebody else: never written through.
+    removed(&new)?;
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        file.write_all(contents.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    if let Err(why) = write() {
+        // What was written of it takes room that others need.
+        let _ = removed(&new);
+        return Err(why);
+    }
+    // So that the new name outlasts a power failure. A file system without it has its own ways.
+    let _ = path.parent().map(|folder| File::open(folder).and_then(|folder| folder.sync_all()));
+    Ok(())
+}
+
+fn removed(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(why) if why.kind() != ErrorKind::NotFound => Err(why),
+        _ => Ok(()),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
