@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_client::AttachError;
+use ringway_drivers::pci::{PciDevice, PciError};
 use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::Buffer;
 use ringway_netdevice::xdp::Mode;
 
 use crate::e1000::{E1000Link, E1000Options};
 use crate::packet::{PacketLink, PacketOptions};
-use crate::pci::{PciDevice, PciError};
 use crate::process::{ProcessLink, ProcessOptions};
 use crate::virtio::{VirtioLink, VirtioOptions};
 use crate::xdp::{XdpLink, XdpOptions};

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_drivers::e1000::{self, Card, Driver, Model, Nic, RECEIVED, SENT};
+use ringway_drivers::pci::{PciDevice, PciError, PciId, Sleep};
 use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::Buffer;
 
 pub use ringway_drivers::e1000::E1000Options;
-
-use crate::pci::{PciDevice, PciError, PciId, Sleep};
 
 /// Subsystem of a NIC that offers a communication status block.
 const PARAVIRTUAL: u16 = 0x1101;

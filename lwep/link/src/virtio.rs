@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ringway_abi::Offload;
 use ringway_abi::offload::Gso;
+use ringway_drivers::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers, Sleep};
 use ringway_drivers::virtio::buffer::HEADER;
 use ringway_drivers::virtio::feature;
 use ringway_drivers::virtio::pci::Transport;
@@ -17,8 +18,6 @@ use ringway_lwep::link::{Counts, Interface, Link, Received};
 use ringway_memory::{Buffer, prefetch_read};
 
 pub use ringway_drivers::virtio::Misuse;
-
-use crate::pci::{Dma, HUGE_PAGE, PciDevice, PciError, Registers, Sleep};
 
 const VENDOR: u16 = 0x1af4;
 /// A modern network device, and one that is also a legacy one (virtio 1.3, 4.1.2).
