@@ -54,7 +54,9 @@ pub fn send(address: &str, port: u16, times: u32) -> String {
 /// Returns the command that sends a guest's data again and again, until [`stop`]. Its output is the number of times.
 pub fn send_until_stopped(address: &str, port: u16) -> String {
     let data = format!("i=0; while [ ! -e {STOP}.{port} ]; do cat {DATA}; i=$((i + 1)); done; echo $i >&3");
-    format!("rm -f {STOP}.{port}; {{ {{ {data}; }} | nc {address} {port}; }} 3>&1")
+    // On a busy machine the guest's kernel may give up an address that was unreachable for a while.
+    let reach = format!("until ping -c 1 -w 10 {address} >/dev/null 2>&1; do :; done");
+    format!("rm -f {STOP}.{port}; {reach}; {{ {{ {data}; }} | nc {address} {port}; }} 3>&1")
 }
 
 /// Ends what [`send_until_stopped`] sends to this TCP port.
