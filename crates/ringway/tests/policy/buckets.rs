@@ -196,7 +196,7 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
     }
     set(&["bucket", "set", "tenant", "rate=40Mbit"], "set bucket tenant");
     assert_eq!(daemon.status()["buckets"][0]["burst"], "50000B", "omitted keys have their default");
-    // A refused command changes nothing, and a reload does not remove a bucket that a command made.
+    // A refused command changes nothing, and a reload does not remove what commands made.
     for (args, code, wanted) in [
         (
             &["bucket", "set", "tenant", "rate=10Mbit", "burst=64KiB"][..],
@@ -230,6 +230,10 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
     until("the new configuration is in force", || daemon.port("p1")["weight"] == 2);
     let bucket = daemon.status()["buckets"][0].clone();
     assert_eq!((&bucket["rate"], &bucket["burst"]), (&"40Mbit".into(), &"50000B".into()));
+    // The ports' limits came from commands as well.
+    for port in ["p1", "p2"] {
+        set(&["port", "set", port, "ingress={}"], &format!("changed port {port}"));
+    }
     set(&["bucket", "del", "tenant"], "removed bucket tenant");
     assert_eq!(daemon.status()["buckets"], serde_json::json!([]));
     // Frames flow, and none of them is refused any more.
