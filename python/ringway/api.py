@@ -80,6 +80,41 @@ class CaptureStatus(TypedDict, total=False):
     """The switch."""
 
 
+class ChangedKey(TypedDict, total=False):
+    """A key that a command changed."""
+
+    file: Required[Any]
+    """The value in the file; null: the default."""
+    now: Required[Any]
+    """The value now; null: the default."""
+
+
+class ChangedSection(TypedDict, total=False):
+    """A section that commands changed."""
+
+    change: Required[str]
+    """`added`, `changed` or `deleted`."""
+    keys: dict[str, ChangedKey]
+    """The keys of a changed section that differ from those of the file."""
+    name: Required[str]
+    """Its name."""
+    not_in_force: str | None
+    """Why the change is not in force; null: it is."""
+    section: Required[str]
+    """`port`, `bucket` or `switch`."""
+
+
+class ConfigStatus(TypedDict, total=False):
+    """The running configuration."""
+
+    changed: Required[str]
+    """The sections that commands changed, as TOML: each is whole, and replaces that of the file."""
+    changes: Required[list[ChangedSection]]
+    """What commands changed of the file."""
+    running: Required[str]
+    """All of it as TOML, with marks where commands changed it."""
+
+
 class Done(TypedDict, total=False):
     """The result of a successful change."""
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde_json::Value;
 
 /// The running configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct ChangedSection {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ChangedKey {
     /// The value in the file; null: the default.
-    pub file: Json,
+    pub file: Value,
     /// The value now; null: the default.
-    pub now: Json,
+    pub now: Value,
 }
