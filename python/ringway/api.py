@@ -83,9 +83,9 @@ class CaptureStatus(TypedDict, total=False):
 class ChangedKey(TypedDict, total=False):
     """A key that a command changed."""
 
-    file: Required[Value]
+    file: Required[Any]
     """The value in the file; null: the default."""
-    now: Required[Value]
+    now: Required[Any]
     """The value now; null: the default."""
 
 
@@ -730,10 +730,6 @@ class Traffic(TypedDict, total=False):
     """Their bytes."""
     frames: Required[int]
     """The number of frames."""
-
-
-class Value(TypedDict, total=False):
-    pass
 
 
 class VhostUserStatus(TypedDict, total=False):
