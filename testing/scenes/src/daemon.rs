@@ -127,6 +127,16 @@ impl Daemon {
         self.dir.path().join("run")
     }
 
+    /// The names of the files in its runtime directory, in order.
+    #[must_use]
+    pub fn left(&self) -> Vec<String> {
+        let files = std::fs::read_dir(self.runtime_dir()).expect("a directory");
+        let mut names: Vec<String> =
+            files.map(|file| file.expect("a file").file_name().to_string_lossy().into()).collect();
+        names.sort();
+        names
+    }
+
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -37,7 +37,8 @@ fn what_client_ports_are_guaranteed_is_no_more_than_their_bucket_has() {
     drop(clients);
     until("the ports are gone", || daemon.status()["ports"] == serde_json::json!([]));
     daemon.reload(config);
-    assert_eq!(daemon.line(), "reloaded: set bucket ten, added switch M");
+    let said = "reloaded: set bucket ten, added switch M, bucket \"ten\": a command added it, and the file has got another one since: the file holds";
+    assert!(daemon.line().starts_with(said));
 }
 
 #[test]
