@@ -150,7 +150,10 @@ impl std::fmt::Display for Action {
             Self::ChangeMemory { .. } => f.write_str("changed memory"),
             Self::ChangeSockets { .. } => f.write_str("changed sockets, of those made from now on"),
             Self::ChangeState { from, to } if from.file == to.file => f.write_str("changed state"),
-            Self::ChangeState { .. } => f.write_str("changed state, whose file is another one from the next start on"),
+            Self::ChangeState { from, .. } if from.file.as_os_str().is_empty() => {
+                f.write_str("changed state, whose file is another one from the next start on")
+            }
+            Self::ChangeState { .. } => f.write_str("changed state, whose file is another one from the next start on: put the old one there before, or what commands changed is lost"),
             Self::SetBucket(name, Some(_)) => write!(f, "set bucket {name}"),
             Self::SetBucket(name, None) => write!(f, "removed bucket {name}"),
             Self::AddSwitch(name, _) => write!(f, "added switch {name}"),

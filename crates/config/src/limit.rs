@@ -227,6 +227,10 @@ impl Validate for Storm {
                 let what = format!("there is no rate of {of} that it belongs to");
                 keys.wrong(key, keys.span_of_value(key), what, format!("write a rate of {of}, or leave it out"));
             }
+            if !keys.has(key) && are_read && !has_rate {
+                // Of a rate that has just become one of another kind, or none.
+                if is_bits { self.burst = None } else { self.frames_burst = None }
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use ringway_config::changes::{Change, Changes, Id, Merged, Part, Section, StateError, merge, text, toml};
+use ringway_config::port::DynamicPorts;
 use ringway_config::{Config, Host, parse};
 
 fn host() -> Host {
@@ -157,13 +158,16 @@ fn a_state_file_has_all_that_commands_changed_and_nothing_else() {
     let (rich, file) =
         (config(RICH), config("[switch.lan0]\n[switch.gone]\n[port.old]\nswitch = \"gone\"\nkind = \"tap\"\n"));
     let changes = Changes::between(&file, &rich);
-    assert_eq!(text::read(&text::write(&changes)), Ok(changes.clone()));
-    let Merged { config, set_aside, contradictions } = merge(&file, &changes, &host());
+    assert_eq!(
+        text::read(&text::write(&changes, "\"/etc/a\n.toml\"")),
+        Ok((changes.clone(), "\"/etc/a\n.toml\"".to_owned()))
+    );
+    let Merged { config, set_aside, contradictions } = merge(&file, &changes, &DynamicPorts::new(), &host());
     assert_eq!((set_aside, contradictions), (vec![], vec![]));
     let expected = Config { switches: rich.switches, buckets: rich.buckets, ports: rich.ports, ..file.clone() };
     assert_eq!(config, expected);
     assert!(Changes::between(&file, &file).is_empty());
-    assert_eq!(text::read(&text::write(&Changes::default())), Ok(Changes::default()));
+    assert_eq!(text::read(&text::write(&Changes::default(), "")), Ok((Changes::default(), String::new())));
 }
 
 const FILE: &str = "[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\nweight = 2\nisolated = true\n";
@@ -172,7 +176,7 @@ const FILE: &str = "[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process
 fn merged(before: &str, now: &str, after: &str, conflict: &str) -> (Config, Vec<String>, Vec<String>) {
     let state = format!("\n[state]\nconflict = \"{conflict}\"\n");
     let changes = Changes::between(&config(before), &config(now));
-    let merged = merge(&config(&format!("{after}{state}")), &changes, &host());
+    let merged = merge(&config(&format!("{after}{state}")), &changes, &DynamicPorts::new(), &host());
     let said = merged.contradictions.iter().map(ToString::to_string).collect();
     let aside = merged.set_aside.iter().map(|aside| format!("{}: {}", aside.id, aside.why)).collect();
     (merged.config, said, aside)
@@ -260,7 +264,7 @@ fn what_cannot_be_in_force_is_set_aside_and_the_rest_is_applied() {
     let id = Id { part: Part::Port, name: "z".parse().unwrap() };
     let keys = [("switch", "lan0"), ("kind", "teleport")].map(|(key, value)| (key.to_owned(), value.into()));
     let changes = Changes([(id, Change { file: None, now: Some(Section(keys.into())) })].into());
-    let merged = merge(&Config { ..crate::config(before) }, &changes, &host());
+    let merged = merge(&Config { ..crate::config(before) }, &changes, &DynamicPorts::new(), &host());
     assert!(merged.set_aside[0].why.contains("unknown value \"teleport\""), "{:?}", merged.set_aside);
     assert_eq!(merged.config, crate::config(before));
     let shown = toml::changed(&Changes::default(), &merged.set_aside);
@@ -313,7 +317,7 @@ kind = "process"
 
 #[test]
 fn other_files_and_other_versions_are_refused_by_name() {
-    let whole = text::write(&Changes::between(&Config::default(), &config(RICH)));
+    let whole = text::write(&Changes::between(&Config::default(), &config(RICH)), "it");
     assert_eq!(text::read(""), Err(StateError::NotState));
     assert_eq!(text::read(RICH), Err(StateError::NotState));
     assert_eq!(text::read(&whole.replacen("state 1 ", "state 2 ", 1)), Err(StateError::Version(2)));
@@ -332,7 +336,7 @@ proptest! {
 
     #[test]
     fn a_state_file_that_was_cut_or_altered_is_refused(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
-        let whole = text::write(&Changes::between(&config(FILE), &config(RICH))).into_bytes();
+        let whole = text::write(&Changes::between(&config(FILE), &config(RICH)), "it").into_bytes();
         let at = at.index(whole.len());
         let mut other = whole.clone();
         if cut { other.truncate(at) } else { other[at] = byte }

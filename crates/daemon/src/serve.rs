@@ -139,7 +139,8 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut hangup = listen_to(SignalKind::hangup())?;
 
     let sockets = options.config.sockets.clone();
-    let state = StateFile::open(&options.config.state.file, claim.path()).map_err(Refused::Conflict)?;
+    let state = StateFile::open(&options.config.state.file, claim.path(), options.file.as_deref())
+        .map_err(Refused::Conflict)?;
     let kept = state.read();
     let host = Host::here(claim.path());
     let (running, contradictions) = Running::new(options.file, options.config, &kept.changes, host);

@@ -25,6 +25,8 @@ pub struct StateFile {
     path: PathBuf,
     /// A file of the runtime directory that is read where `path` does not exist yet.
     older: Option<PathBuf>,
+    /// The configuration file that the changes are of, for users.
+    of: String,
     /// Held against another daemon with the same file. The runtime directory has a lock of its own.
     _lock: Option<File>,
 }
@@ -41,14 +43,20 @@ pub struct KeptState {
 }
 
 impl StateFile {
-    /// The file at `configured`, or that of the runtime directory if `configured` is empty.
+    /// The file at `configured`, or that of the runtime directory if `configured` is empty. `config`: the configuration file, if there is one.
     ///
     /// # Errors
     /// Another daemon has it: the message for users.
-    pub fn open(configured: &Path, runtime_dir: &Path) -> Result<Self, String> {
+    pub fn open(configured: &Path, runtime_dir: &Path, config: Option<&Path>) -> Result<Self, String> {
         let own = runtime_dir.join(STATE_FILE);
-        if configured.as_os_str().is_empty() || configured == own {
-            return Ok(Self { path: own, older: None, _lock: None });
+        let of = config.map_or_else(
+            || "no configuration file".to_owned(),
+            |file| format!("{:?}", file.canonicalize().unwrap_or_else(|_| file.to_owned())),
+        );
+        // By whatever path: the same file is not another one.
+        let configured = &with_real_folder(configured);
+        if configured.as_os_str().is_empty() || *configured == own {
+            return Ok(Self { path: own, older: None, of, _lock: None });
         }
         let lock = with_suffix(configured, ".lock");
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -64,7 +72,7 @@ impl StateFile {
                 configured.display()
             ));
         }
-        Ok(Self { path: configured.to_owned(), older: Some(own), _lock: lock })
+        Ok(Self { path: configured.to_owned(), older: Some(own), of, _lock: lock })
     }
 
     /// The file's path.
@@ -86,22 +94,32 @@ impl StateFile {
         let read = String::from_utf8(bytes).map_err(|error| (text::StateError::Altered, error.into_bytes()));
         let read = read.and_then(|text| text::read(&text).map_err(|why| (why, text.into_bytes())));
         match read {
-            Ok(changes) => KeptState { changes, is_elsewhere: *path != self.path, lost: None },
+            // A configuration that names its state file has no other one's.
+            Ok((_, of)) if of != self.of && (self.older.is_none() || *path != self.path) => {
+                refused(path, &format!("it is of {of}, and not of {}", self.of), b"")
+            }
+            Ok((changes, _)) => KeptState { changes, is_elsewhere: *path != self.path, lost: None },
             Err((why, bytes)) => refused(path, &why.to_string(), &bytes),
         }
     }
 
-    /// Replaces the file, so that a reader finds the old contents or the new. No contents: removes it.
+    /// Replaces the file by one with these changes, so that a reader finds the old contents or the new. No changes: removes it.
     ///
     /// # Errors
     /// The old contents remain: the message for users.
-    pub fn write(&self, contents: Option<&str>) -> Result<(), String> {
-        let done = match contents {
-            Some(contents) => replace(&self.path, contents),
-            None => removed(&self.path),
+    pub fn write(&self, changes: &Changes) -> Result<(), String> {
+        let remove_older = || self.older.as_deref().map_or(Ok(()), removed);
+        let done = if changes.is_empty() {
+            // The older one first: it is read where the other is missing.
+            remove_older().and_then(|()| removed(&self.path))
+        } else {
+            let contents = text::write(changes, &self.of);
+            if contents.len() > text::STATE_MAX {
+                return Err(format!("what commands changed is larger than {} MiB", text::STATE_MAX >> 20));
+            }
+            replace(&self.path, &contents).and_then(|()| remove_older())
         };
-        done.and_then(|()| self.older.as_deref().map_or(Ok(()), removed))
-            .map_err(|why| format!("cannot write {}: {why}", self.path.display()))
+        done.map_err(|why| format!("cannot write {}: {why}", self.path.display()))
     }
 }
 
@@ -182,6 +200,12 @@ fn removed(path: &Path) -> io::Result<()> {
         Err(why) if why.kind() != ErrorKind::NotFound => Err(why),
         _ => Ok(()),
     }
+}
+
+/// Returns the path of a file in the real path of its folder, where that exists.
+fn with_real_folder(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -75,8 +75,8 @@ impl fmt::Display for Contradiction {
 /// A section as it is to be; none: it is to go.
 type Wanted = (Id, Option<Section>);
 
-/// Returns the file with what commands changed.
-pub fn merge(file: &Config, changes: &Changes, host: &Host) -> Merged {
+/// Returns the file with what commands changed. `dynamic`: the ports that clients have made, which it may name.
+pub fn merge(file: &Config, changes: &Changes, dynamic: &DynamicPorts, host: &Host) -> Merged {
     let mut contradictions = Vec::new();
     let mut wanted: Vec<Wanted> = Vec::new();
     for (id, change) in &changes.0 {
@@ -94,11 +94,12 @@ pub fn merge(file: &Config, changes: &Changes, host: &Host) -> Merged {
     });
     let mut config = file.clone();
     let mut before = wanted.len();
-    let mut refused = apply(&mut config, wanted, host);
+    let place = (dynamic, host);
+    let mut refused = apply(&mut config, wanted, place);
     // What was refused may have needed what came after it.
     while refused.len() < before && !refused.is_empty() {
         before = refused.len();
-        refused = apply(&mut config, refused.into_iter().map(|(wanted, _)| wanted).collect(), host);
+        refused = apply(&mut config, refused.into_iter().map(|(wanted, _)| wanted).collect(), place);
     }
     let set_aside = refused.into_iter().filter_map(|((id, _), why)| {
         let change = changes.0.get(&id)?.clone();
@@ -109,32 +110,52 @@ pub fn merge(file: &Config, changes: &Changes, host: &Host) -> Merged {
 }
 
 /// Applies as many of these as can be in force. Returns the others, each with the reason.
-fn apply(config: &mut Config, wanted: Vec<Wanted>, host: &Host) -> Vec<(Wanted, String)> {
-    if wanted.is_empty() {
-        return Vec::new();
-    }
-    let why = match with(config, &wanted, host) {
-        Ok(new) => {
-            *config = new;
-            return Vec::new();
+fn apply(config: &mut Config, mut wanted: Vec<Wanted>, place: (&DynamicPorts, &Host)) -> Vec<(Wanted, String)> {
+    let mut refused = Vec::new();
+    while !wanted.is_empty() {
+        let mistakes = match with(config, &wanted, place) {
+            Ok(new) => {
+                *config = new;
+                break;
+            }
+            Err(mistakes) => mistakes,
+        };
+        // Those that the mistakes are of, all at once: there may be thousands.
+        let mut good = Vec::new();
+        let before = refused.len();
+        for one in wanted {
+            let prefix = format!("{}.{}.", one.0.part.as_str(), one.0.name);
+            let mut own = mistakes.iter().filter(|mistake| mistake.key.starts_with(&prefix)).peekable();
+            if own.peek().is_some() {
+                refused.push((one, joined(own)));
+            } else {
+                good.push(one);
+            }
         }
-        Err(why) => why,
-    };
-    let mut first = wanted;
-    let second = first.split_off(first.len() / 2);
-    if first.is_empty() {
-        return second.into_iter().map(|wanted| (wanted, why.clone())).collect();
+        wanted = good;
+        if refused.len() == before {
+            // They are of other sections: each half for itself.
+            let second = wanted.split_off(wanted.len() / 2);
+            if wanted.is_empty() {
+                refused.extend(second.into_iter().map(|wanted| (wanted, joined(mistakes.iter()))));
+                break;
+            }
+            refused.extend(apply(config, wanted, place));
+            wanted = second;
+        }
     }
-    let mut refused = apply(config, first, host);
-    refused.extend(apply(config, second, host));
     refused
+}
+
+fn joined<'a>(mistakes: impl Iterator<Item = &'a Mistake>) -> String {
+    mistakes.map(Mistake::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Returns the configuration with all of these.
 ///
 /// # Errors
-/// It would not be valid: the reason.
-fn with(config: &Config, wanted: &[Wanted], host: &Host) -> Result<Config, String> {
+/// It would not be valid, for a reason that is not there already.
+fn with(config: &Config, wanted: &[Wanted], (dynamic, host): (&DynamicPorts, &Host)) -> Result<Config, Vec<Mistake>> {
     let mut new = config.clone();
     let mut mistakes = Vec::new();
     for (id, section) in wanted {
@@ -148,12 +169,14 @@ fn with(config: &Config, wanted: &[Wanted], host: &Host) -> Result<Config, Strin
             [(id, _)] => format!("{}.{}.", id.part.as_str(), id.name),
             _ => String::new(),
         };
-        mistakes.extend(check(&new, &DynamicPorts::new(), host, &about).into_iter().map(Mistake::from));
+        let mut findings = check(&new, dynamic, host, &about);
+        if !findings.is_empty() {
+            let before = check(config, dynamic, host, &about);
+            findings.retain(|finding| !finding.is_in(&before));
+        }
+        mistakes.extend(findings.into_iter().map(Mistake::from));
     }
-    if mistakes.is_empty() {
-        return Ok(new);
-    }
-    Err(mistakes.iter().map(Mistake::to_string).collect::<Vec<_>>().join("; "))
+    if mistakes.is_empty() { Ok(new) } else { Err(mistakes) }
 }
 
 /// Returns the section that is to be in force: none, if it is to go.

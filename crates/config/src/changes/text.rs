@@ -1,6 +1,6 @@
 //! The state file: what commands changed, as text.
 //!
-//! The first line has the version, and the length and a checksum of the rest, which is TOML: `[runtime.port.NAME]` is a section as
+//! The first line has the version, and the length and a checksum of the rest, which is TOML. `of` names the configuration file: `[runtime.port.NAME]` is a section as
 //! commands left it, `[file.port.NAME]` the same section as the configuration file had it when commands changed it. A section below
 //! `runtime` alone was added, one below `file` alone deleted.
 //!
@@ -9,6 +9,7 @@
 use super::change::{Change, Changes};
 use super::section::{Id, Part, Section};
 use super::toml::{header, keys};
+use crate::keys::key::toml;
 use crate::keys::{Entry, Mistake, Node, Value};
 
 /// Largest state file in bytes.
@@ -52,9 +53,9 @@ pub enum StateError {
     Content(String),
 }
 
-/// Returns the state file.
-pub fn write(changes: &Changes) -> String {
-    let mut body = String::from(ABOUT);
+/// Returns the state file. `of` names the configuration file, on one line.
+pub fn write(changes: &Changes, of: &str) -> String {
+    let mut body = format!("{ABOUT}\nof = {}\n", toml(&of.into()));
     for (id, change) in &changes.0 {
         for (below, section) in [("file", &change.file), ("runtime", &change.now)] {
             let Some(section) = section else { continue };
@@ -65,11 +66,11 @@ pub fn write(changes: &Changes) -> String {
     first_line(&body) + &body
 }
 
-/// Reads a state file.
+/// Reads a state file. Also returns the name of the configuration file.
 ///
 /// # Errors
 /// It is none, or was cut or altered, or is of another version.
-pub fn read(text: &str) -> Result<Changes, StateError> {
+pub fn read(text: &str) -> Result<(Changes, String), StateError> {
     if text.len() > STATE_MAX {
         return Err(StateError::TooLarge);
     }
@@ -113,9 +114,13 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn changes(root: &Node) -> Result<Changes, String> {
-    let mut changes = Changes::default();
+fn changes(root: &Node) -> Result<(Changes, String), String> {
+    let (mut changes, mut of) = (Changes::default(), String::new());
     for below in entries(root, "the file")? {
+        if let ("of", Value::Text(text)) = (below.key.as_str(), &below.node.value) {
+            of.clone_from(text);
+            continue;
+        }
         for part in entries(&below.node, &below.key)? {
             let known = Part::ALL.into_iter().find(|known| known.as_str() == part.key);
             let known = known.ok_or_else(|| format!("there is no section \"{}\"", part.key))?;
@@ -132,7 +137,7 @@ fn changes(root: &Node) -> Result<Changes, String> {
             }
         }
     }
-    Ok(changes)
+    Ok((changes, of))
 }
 
 fn entries<'a>(node: &'a Node, what: &str) -> Result<&'a [Entry], String> {

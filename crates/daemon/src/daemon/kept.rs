@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringway_config::changes::{Changes, text};
+use ringway_config::changes::Changes;
 use ringway_switch::PanicLocation;
 
 use super::background::BackgroundTask;
@@ -152,14 +152,7 @@ impl Shared {
     }
 
     fn replace(&self, changes: &Changes) -> Result<(), String> {
-        if changes.is_empty() {
-            return self.file.write(None);
-        }
-        let contents = text::write(changes);
-        if contents.len() > text::STATE_MAX {
-            return Err(format!("what commands changed is larger than {} MiB", text::STATE_MAX >> 20));
-        }
-        self.file.write(Some(&contents))
+        self.file.write(changes)
     }
 
     fn note_defect(&self, place: PanicLocation) {

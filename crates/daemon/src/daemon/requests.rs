@@ -190,7 +190,7 @@ impl Daemon {
     /// # Errors
     /// Nothing has changed.
     pub fn reload(&mut self) -> Result<Vec<String>, Refused> {
-        let reread = self.running.reread()?;
+        let reread = self.running.reread(&self.dynamic_ports(&self.running.config))?;
         self.programs.reload_changed();
         self.programs.missing.ask();
         let mut changes = self.apply(reread.merged.config.clone(), "")?;

@@ -10,6 +10,7 @@
 //! refused for a disagreement that it causes or makes worse.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use ringway_config::changes::{Changes, Merged, SetAside, merge};
@@ -32,6 +33,8 @@ pub struct Running {
     set_aside: Vec<SetAside>,
     /// The configuration to start with.
     at_start: Config,
+    /// The ports that commands had added before the start. A script that adds them again at each start is right.
+    restored: BTreeSet<Name>,
     file: Option<PathBuf>,
     host: Host,
 }
@@ -39,8 +42,10 @@ pub struct Running {
 impl Running {
     /// The configuration of a file, with what commands changed before. Returns what of that the file contradicts, for users.
     pub fn new(file: Option<PathBuf>, from_file: Config, changes: &Changes, host: Host) -> (Self, Vec<String>) {
-        let Merged { config, set_aside, contradictions } = merge(&from_file, changes, &host);
-        let running = Self { config: config.clone(), from_file, set_aside, at_start: config, file, host };
+        let Merged { config, set_aside, contradictions } = merge(&from_file, changes, &DynamicPorts::new(), &host);
+        let added = |name: &&Name| !from_file.ports.contains_key(*name);
+        let restored = config.ports.keys().filter(added).cloned().collect();
+        let running = Self { config: config.clone(), from_file, set_aside, at_start: config, restored, file, host };
         (running, contradictions.iter().map(ToString::to_string).collect())
     }
 
@@ -130,6 +135,9 @@ impl Running {
         let mistakes = mistakes.into_inner();
         let Some(new) = new.filter(|_| mistakes.is_empty()) else { return Err(Refused::Mistakes(mistakes)) };
         if let Some(old) = self.config.ports.get(&port.name) {
+            if *old == new && self.restored.contains(&port.name) {
+                return Ok(self.config.clone());
+            }
             let what = format!(
                 "port \"{}\" exists already, on switch \"{}\": change it with \"port set\"",
                 port.name, old.switch
@@ -213,18 +221,18 @@ impl Running {
         Ok(config)
     }
 
-    /// Reads the file again. The result goes to [`Running::reloaded`] once its configuration runs.
+    /// Reads the file again. `dynamic`: the ports of clients. The result goes to [`Running::reloaded`] once its configuration runs.
     ///
     /// # Errors
     /// There is no file, or it has mistakes.
-    pub fn reread(&self) -> Result<Reread, Refused> {
+    pub fn reread(&self, dynamic: &DynamicPorts) -> Result<Reread, Refused> {
         let file = self.file.as_deref().ok_or_else(|| {
             Refused::Conflict(
                 "there is no configuration file to read again: \"ringway run\" was started without --config".to_owned(),
             )
         })?;
         let from_file = load(file, &self.host)?;
-        let merged = merge(&from_file, &self.changes(), &self.host);
+        let merged = merge(&from_file, &self.changes(), dynamic, &self.host);
         Ok(Reread { merged, from_file })
     }
 

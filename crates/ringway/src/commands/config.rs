@@ -20,7 +20,7 @@ use super::words;
     after_help = "Examples:
   ringway config
   ringway config --changes                 # only the sections that commands changed
-  ringway config > ringway.toml            # the file then has what commands changed
+  ringway config > new.toml && mv new.toml ringway.toml   # the file then has what commands changed
   ringway config reset                     # the running configuration is that of the file again"
 )]
 pub struct Args {

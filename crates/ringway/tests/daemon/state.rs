@@ -403,3 +403,61 @@ fn mistakes_in_the_section_state_are_told_with_what_would_be_right() {
         assert!(said.code == Some(78) && said.err.contains(wanted), "{wanted}: {said:?}");
     }
 }
+
+#[test]
+fn a_script_may_add_a_port_again_that_was_kept_and_no_other_configuration_gets_it() {
+    let mut daemon = Daemon::start(FILE);
+    let add = ["port", "add", "vm1", "switch=lan0", "kind=process", "weight=5"];
+    daemon.ok(&add);
+    assert_eq!(daemon.ringway(&add).code, Some(2), "it is there already");
+    daemon.replace();
+    daemon.ok(&add);
+    let other = daemon.ringway(&["port", "add", "vm1", "switch=lan0", "kind=process", "weight=6"]);
+    assert!(other.code == Some(2) && other.err.contains("exists already"), "{other:?}");
+    assert_eq!(daemon.port("vm1")["weight"], 5);
+
+    let place = directory();
+    std::fs::create_dir_all(place.path().join("run")).unwrap();
+    std::fs::copy(daemon.socket("state.toml"), place.path().join("run/state.toml")).unwrap();
+    std::fs::write(place.path().join("ringway.toml"), FILE).unwrap();
+    let other = Daemon::start_in(place, &[]);
+    assert!(changes(&other).is_empty());
+    let said = warnings(&other);
+    assert!(
+        said.len() == 1 && said[0].contains("cannot be used: it is of \"") && said[0].contains(".refused"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_reload_takes_nothing_away_that_commands_were_allowed() {
+    let mut daemon = Daemon::start(FILE);
+    // A port that names one of a client's.
+    let wire = daemon.attach("lan0:wire").unwrap();
+    daemon.ok(&["port", "set", "lan0:wire", "uplink=true"]);
+    daemon.ok(&["port", "add", "vm1", "switch=lan0", "kind=process", "uplinks=wire"]);
+    // A rate that has become one of bits: the burst of frames went with the other one.
+    daemon.ok(&["port", "add", "vm2", "switch=lan0", "kind=process", "storm.broadcast=1kpps", "storm.frames_burst=50"]);
+    daemon.ok(&["port", "set", "vm2", "storm.broadcast=10Mbit"]);
+    assert_eq!(daemon.ok(&["reload"]), "nothing differs\n");
+    assert!(daemon.status()["warnings"].as_array().unwrap().is_empty());
+    daemon.port("vm1");
+    drop(wire);
+    daemon.replace();
+    daemon.port("vm2");
+}
+
+#[test]
+fn a_state_file_in_the_runtime_directory_by_another_path_is_the_same_one() {
+    let place = directory();
+    std::fs::create_dir_all(place.path().join("run")).unwrap();
+    let link = place.path().join("link");
+    std::os::unix::fs::symlink(place.path().join("run"), &link).unwrap();
+    let config = format!("{FILE}[state]\nfile = \"{}\"\n", link.join("state.toml").display());
+    std::fs::write(place.path().join("ringway.toml"), config).unwrap();
+    let mut daemon = Daemon::start_in(place, &[]);
+    daemon.ok(&["port", "set", "a", "weight=7"]);
+    assert!(daemon.socket("state.toml").exists());
+    daemon.replace();
+    assert_eq!(daemon.port("a")["weight"], 7);
+}
