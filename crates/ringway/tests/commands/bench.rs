@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use ringway_scenes::until_some;
 use ringway_testing::skip::{is_root, processors};
 use ringway_testing::{skip, until};
 use serde_json::Value;
@@ -197,19 +198,23 @@ fn netmap_and_libpcap_programs_are_measured_beside_the_client_library_and_packet
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("bench.json");
     let json = json.to_str().expect("UTF-8");
-    let output = bench(&["programs", "programs-forwarder", "programs-bridge", "--quick", "--json", json]);
-    assert!(output.status.success(), "{output:?}");
-    let report: Value = serde_json::from_slice(&std::fs::read(json).expect("a JSON file")).expect("JSON");
-    let figures = report["figures"].as_array().expect("figures");
+    // A program that gets no processor for a window gives no figure.
+    let figures = until_some("each program has a processor", || {
+        let output = bench(&["programs", "programs-forwarder", "programs-bridge", "--quick", "--json", json]);
+        assert!(output.status.success(), "{output:?}");
+        let report: Value = serde_json::from_slice(&std::fs::read(json).expect("a JSON file")).expect("JSON");
+        let figures = report["figures"].as_array().expect("figures").clone();
+        let missing = |figure: &Value| figure["unavailable"].as_array().expect("curves").clone();
+        let missing: Vec<Value> = figures.iter().flat_map(missing).collect();
+        println!("not available: {missing:#?}");
+        (missing.is_empty() || !is_root()).then_some(figures)
+    });
     let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
     let first = ["programs", "programs-written", "programs-threads", "programs-start"];
     let then = ["forwarder", "forwarder-instructions", "bridge", "bridge-both"];
     assert_eq!(names, [first, then].concat());
-    for figure in figures {
+    for figure in &figures {
         let name = figure["name"].as_str().expect("a name");
-        if is_root() {
-            assert_eq!(figure["unavailable"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["unavailable"]);
-        }
         assert_eq!(figure["notes"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["notes"]);
     }
     // Instructions do not depend on the machine's load.
