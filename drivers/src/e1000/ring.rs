@@ -1,4 +1,4 @@
-//! The rings as the device sees them: their descriptors, whoever owns the buffers.
+//! The descriptors of the rings. The driver of a link and that of the generator own their buffers in different ways, and use these rings alike.
 
 use std::io;
 use std::sync::Arc;

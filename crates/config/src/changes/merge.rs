@@ -72,7 +72,7 @@ impl fmt::Display for Contradiction {
     }
 }
 
-/// A section as it is to be; none: it is to go.
+/// A section that [`merge`] puts into the file's configuration, or removes from it (`None`).
 type Wanted = (Id, Option<Section>);
 
 /// Returns the file with what commands changed. `dynamic`: the ports that clients have made, which it may name.
@@ -179,7 +179,7 @@ fn with(config: &Config, wanted: &[Wanted], (dynamic, host): (&DynamicPorts, &Ho
     if mistakes.is_empty() { Ok(new) } else { Err(mistakes) }
 }
 
-/// Returns the section that is to be in force: none, if it is to go.
+/// Decides what holds of a section that commands changed. `None`: [`merge`] removes the section.
 fn resolve(
     id: &Id,
     change: &Change,

@@ -35,7 +35,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// What is to be written next.
+    /// The state that the thread writes next.
     next: Option<Arc<State>>,
     /// What is being written.
     writing: Option<Arc<State>>,

@@ -211,7 +211,7 @@ pub fn topology(clients: &[Client]) -> (Topology, Vec<Arc<Port>>) {
     (Topology { ports: attached.collect() }, ports)
 }
 
-/// A topology with the movers of these clients, of which there are two at most. Returns their ports, too.
+/// Returns a topology with the movers of one client or two, and the ports of these clients.
 pub fn movers(clients: &[Client]) -> (Topology, Vec<Arc<Port>>) {
     let ports: Vec<_> =
         clients.iter().map(|client| Arc::new(Port::without_output("p", Box::new(client.clone())))).collect();

@@ -147,8 +147,8 @@ impl State {
 }
 
 impl Queue {
-    /// A queue with up to `most_threads` threads, of which the closes of one process occupy `most_of_process`. A new thread calls `prepare`
-    /// first, and ends if that returns false.
+    /// Makes a queue with up to `most_threads` threads. The closes of one process occupy up to `most_of_process` of them. A new thread calls
+    /// `prepare` first, and ends if that returns false.
     #[must_use]
     pub const fn new(most_threads: usize, most_of_process: usize, prepare: fn() -> bool) -> Self {
         let state = State { waiting: Vec::new(), busy: Vec::new(), threads: 0, has_staying: false, idle: 0, woken: 0 };
