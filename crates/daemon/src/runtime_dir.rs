@@ -1,13 +1,20 @@
 //! The directory of a daemon's sockets, and its lock against a second daemon.
 
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
+use ringway_keeper::{Inherited, Link};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+
+/// The name under which the keeper holds the lock.
+const KEPT: &str = "directory";
 
 /// Why a runtime directory cannot be claimed.
 #[derive(Debug, thiserror::Error)]
@@ -31,15 +38,23 @@ pub enum ClaimError {
 pub struct RuntimeDir {
     path: PathBuf,
     _lock: File,
+    link: Link,
 }
 
 impl RuntimeDir {
-    /// Makes the directory if need be (mode 0700), claims it and removes the sockets that a dead daemon left.
+    /// Makes the directory if need be (mode 0700), claims it and removes the sockets that a dead daemon left. Where the daemon has a keeper, the
+    /// claim outlives it, and so do the sockets.
     ///
     /// # Errors
     /// A live daemon uses it, another user can put sockets there, or it cannot be made.
-    pub fn claim(path: &Path) -> Result<Self, ClaimError> {
+    pub fn claim(path: &Path, link: &Link) -> Result<Self, ClaimError> {
         let unusable = |why: io::Error| ClaimError::Unusable { path: path.to_owned(), why };
+        if let Some(Inherited { note, files, .. }) = link.inherit(KEPT)
+            && let Some(lock) = files.into_iter().next()
+        {
+            let path = PathBuf::from(OsString::from_vec(note));
+            return Ok(Self { path, _lock: lock.into(), link: link.clone() });
+        }
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
         let path = path.canonicalize().map_err(unusable)?;
         let longest = path.as_os_str().len() + 1 + CONTROL_SOCKET.len().max(ATTACH_SOCKET.len());
@@ -56,14 +71,21 @@ impl RuntimeDir {
             Err(Errno::WOULDBLOCK) => return Err(ClaimError::Taken(path)),
             Err(e) => return Err(unusable(e.into())),
         }
-        let claim = Self { path, _lock: lock };
+        let claim = Self { path, _lock: lock, link: link.clone() };
         claim.remove_sockets().map_err(unusable)?;
+        let note = claim.path.as_os_str().as_bytes();
+        link.keep(KEPT, note, &[claim._lock.as_fd()]).map_err(unusable)?;
         Ok(claim)
     }
 
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What outlives the daemon.
+    pub fn keeper(&self) -> &Link {
+        &self.link
     }
 
     /// Returns the path of the socket of this name.
@@ -115,20 +137,20 @@ mod tests {
         let path = dir.path().join("sub/run");
         fs::create_dir_all(&path).unwrap();
         drop(UnixListener::bind(path.join(CONTROL_SOCKET)).unwrap());
-        let claim = RuntimeDir::claim(&path).unwrap();
+        let claim = RuntimeDir::claim(&path, &Link::default()).unwrap();
         let _socket = UnixListener::bind(claim.socket(CONTROL_SOCKET)).unwrap();
-        let second = RuntimeDir::claim(&path).unwrap_err();
+        let second = RuntimeDir::claim(&path, &Link::default()).unwrap_err();
         assert!(second.to_string().contains("already running"), "{second}");
         assert!(claim.socket(CONTROL_SOCKET).exists(), "the second must not take the first's socket away");
         drop(claim);
         assert!(!path.join(CONTROL_SOCKET).exists());
-        RuntimeDir::claim(&path).unwrap();
+        RuntimeDir::claim(&path, &Link::default()).unwrap();
     }
 
     #[test]
     fn a_directory_too_deep_for_a_socket_is_refused_by_its_length() {
         let dir = tempfile::tempdir().unwrap();
-        let error = RuntimeDir::claim(&dir.path().join("x".repeat(100))).unwrap_err();
+        let error = RuntimeDir::claim(&dir.path().join("x".repeat(100)), &Link::default()).unwrap_err();
         assert!(error.to_string().contains("at most 94 bytes"), "{error}");
     }
 
@@ -140,7 +162,7 @@ mod tests {
         fs::write(path.join(CONTROL_SOCKET), "").unwrap();
         for mode in [0o770, 0o702, 0o1777] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let error = RuntimeDir::claim(&path).unwrap_err().to_string();
+            let error = RuntimeDir::claim(&path, &Link::default()).unwrap_err().to_string();
             assert!(error.contains(&format!("others can write to it (mode {mode:04o}): \"chmod go-w\" it")), "{error}");
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -150,12 +172,12 @@ mod tests {
         } else {
             (Path::new("/"), 0)
         };
-        let error = RuntimeDir::claim(theirs).unwrap_err().to_string();
+        let error = RuntimeDir::claim(theirs, &Link::default()).unwrap_err().to_string();
         assert!(error.contains(&format!("it belongs to user {owner} and this is user")), "{error}");
         assert!(path.join(CONTROL_SOCKET).exists(), "what is there is not ours to take away");
         if owner != 0 {
             chown(&path, Some(0), None).unwrap();
         }
-        RuntimeDir::claim(&path).unwrap();
+        RuntimeDir::claim(&path, &Link::default()).unwrap();
     }
 }

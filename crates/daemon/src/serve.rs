@@ -14,6 +14,7 @@ use std::time::Duration;
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
 use ringway_api::patience;
 use ringway_config::{Config, Host};
+use ringway_keeper::Link;
 use ringway_port_device::unclosed_devices;
 use ringway_port_process::AttachServer;
 use ringway_runtime::{fatal, log};
@@ -57,6 +58,8 @@ pub struct Options {
     pub closer: Option<fn() -> std::process::Command>,
     /// The time without a keep-alive ([`Event::Alive`]) after which the service manager ends the daemon.
     pub watchdog: Option<Duration>,
+    /// Holds what outlives the daemon.
+    pub keeper: Link,
 }
 
 /// Events for the process of the daemon.
@@ -120,7 +123,7 @@ pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeErr
     end_on_panics();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|why| system("cannot start the control thread", why))?;
-    let claim = RuntimeDir::claim(&options.runtime_dir)?;
+    let claim = RuntimeDir::claim(&options.runtime_dir, &options.keeper)?;
     raise_descriptor_limit();
     if let Some(closer) = options.closer {
         ringway_port::start_closer(closer);
@@ -147,6 +150,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     contradictions.iter().for_each(|said| tracing::warn!("{said}"));
     running.set_aside().iter().for_each(|said| tracing::warn!("{said}"));
     let mut daemon = Daemon::start(running)?;
+    daemon.use_keeper(claim.keeper());
     if let Some(lost) = &kept.lost {
         tracing::error!("{lost}");
     }
@@ -165,14 +169,14 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         return end(&daemon).await;
     };
     let attach_socket = claim.socket(ATTACH_SOCKET);
-    let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))))
+    let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))), claim.keeper())
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
     let open_to = sockets.attach.get().set(&attach_socket);
     open_to.map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
     lock(&daemon).set_disconnector(attach.disconnector());
     let control_socket = claim.socket(CONTROL_SOCKET);
     let listen = || {
-        let listener = server::bind(&control_socket, &sockets.control.get())
+        let listener = server::bind(&control_socket, &sockets.control.get(), claim.keeper())
             .map_err(|why| system(&format!("cannot listen on {}", control_socket.display()), why))?;
         Ok::<_, ServeError>(tokio::spawn(server::serve(listener, routes::router(Arc::clone(&daemon)))))
     };
@@ -184,6 +188,8 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let [mut attach_path, mut control_path] = [&attach_socket, &control_socket].map(SocketPath::new);
 
     notify(Event::Ready);
+    // Ports that are not configured any more, and what this version has no use for.
+    claim.keeper().release_rest().iter().for_each(|name| tracing::debug!("{name} is let go: nothing takes it over"));
     let mut faults = fault_signal(&daemon);
     let mut every_second = tokio::time::interval(SWEEP_EVERY);
     every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use ringway_memory::View;
@@ -12,13 +12,13 @@ use ringway_switch::{
 };
 
 use crate::device_closing::ClosedApart;
-use crate::tap_file::Header;
+use crate::tap_file::{DeviceFile, Header};
 
 /// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
 
 pub(crate) struct SocketOutput {
-    device: Arc<ClosedApart<OwnedFd>>,
+    device: Arc<ClosedApart<DeviceFile>>,
     accepts: Accepts,
     header: Header,
 }
@@ -39,7 +39,7 @@ fn touch(piece: &View<'_>) {
 }
 
 impl SocketOutput {
-    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>, accepts: Accepts, header: Header) -> Self {
+    pub(crate) fn new(device: Arc<ClosedApart<DeviceFile>>, accepts: Accepts, header: Header) -> Self {
         Self { device, accepts, header }
     }
 
@@ -64,7 +64,7 @@ impl SocketOutput {
             // SAFETY: the first `count` pieces are written. Each is a slice or view that is mapped while `frame` lives,
             // and is only read. Bytes that a client changes meanwhile arrive in the old or the new state.
             let written =
-                unsafe { libc::writev(self.device.as_raw_fd(), pieces.as_ptr().cast(), count as libc::c_int) };
+                unsafe { libc::writev(self.device.as_fd().as_raw_fd(), pieces.as_ptr().cast(), count as libc::c_int) };
             if written >= 0 {
                 return Ok(());
             }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use ringway_keeper::Guard;
 use ringway_memory::{Mapping, View};
 use ringway_switch::{
     Accepts, Armed, BadOffload, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, Offload, PortFault,
@@ -73,10 +74,29 @@ const TUN_F_UDP_TUNNEL_GSO_CSUM: libc::c_uint = 0x100;
 const SEGMENTED: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_UFO;
 
+/// An open device. What is here is closed before the keeper closes it, too: the device is gone then, if it was made for the port.
+#[derive(Debug)]
+pub(crate) struct DeviceFile {
+    file: OwnedFd,
+    _kept: Option<Guard>,
+}
+
+impl DeviceFile {
+    pub(crate) fn new(file: OwnedFd, kept: Option<Guard>) -> Self {
+        Self { file, _kept: kept }
+    }
+}
+
+impl AsFd for DeviceFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 /// The input of a TAP port. It reads every batch into the same private buffer, one frame after the other, so that
 /// small frames take few cache lines and any MTU fits.
 pub(crate) struct TapInput {
-    device: Arc<ClosedApart<OwnedFd>>,
+    device: Arc<ClosedApart<DeviceFile>>,
     header: Header,
     memory: Mapping,
     /// The frames in `memory`, in order. Those that wait for a limit stay there after a batch, and are the first of the next.
@@ -114,7 +134,7 @@ enum Read {
 }
 
 impl TapInput {
-    pub(crate) fn new(device: Arc<ClosedApart<OwnedFd>>, header: Header) -> io::Result<Self> {
+    pub(crate) fn new(device: Arc<ClosedApart<DeviceFile>>, header: Header) -> io::Result<Self> {
         let (memory, frames) = (Mapping::private(MEMORY_BYTES)?, VecDeque::with_capacity(ringway_switch::MAX_BATCH));
         Ok(Self { device, header, memory, frames, used: 0, may_have_more: false })
     }
@@ -144,7 +164,7 @@ impl TapInput {
     fn read(&self, buffer: View<'_>) -> Result<Read, PortFault> {
         loop {
             // SAFETY: the view's bytes are mapped and writable while the view lives; nothing else refers to them.
-            let read = unsafe { libc::read(self.device.as_raw_fd(), buffer.as_ptr().cast(), buffer.len()) };
+            let read = unsafe { libc::read(self.device.as_fd().as_raw_fd(), buffer.as_ptr().cast(), buffer.len()) };
             if let Ok(len) = usize::try_from(read) {
                 return Ok(Read::Frame(len));
             }
@@ -281,9 +301,11 @@ mod tests {
     #[test]
     fn a_device_is_pending_until_a_read_finds_nothing() {
         let (device, stack) = frame_sockets();
-        let mut input =
-            TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor"))), Header::Plain)
-                .expect("memory");
+        let mut input = TapInput::new(
+            Arc::new(ClosedApart::new(DeviceFile::new(device.try_clone().expect("a descriptor"), None))),
+            Header::Plain,
+        )
+        .expect("memory");
         for (frames, most) in [(0, 4), (3, 4), (4, 4), (9, 4), (100, 1)] {
             for number in 0..frames {
                 // Every third one is no frame.
@@ -302,7 +324,8 @@ mod tests {
     #[test]
     fn frames_that_wait_are_the_first_of_the_next_batch_however_many_were_read_since() {
         let (device, stack) = frame_sockets();
-        let mut input = TapInput::new(Arc::new(ClosedApart::new(device)), Header::Plain).expect("memory");
+        let mut input =
+            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::new(device, None))), Header::Plain).expect("memory");
         let (mut sent, mut taken) = (0_u32, 0_u32);
         // More than the memory holds several times, with long frames among them.
         while taken < 2_000 {
@@ -339,7 +362,8 @@ mod tests {
     #[test]
     fn as_much_as_a_batch_has_may_wait_and_each_batch_reads_its_part_of_it() {
         let (device, stack) = frame_sockets();
-        let mut input = TapInput::new(Arc::new(ClosedApart::new(device)), Header::Plain).expect("memory");
+        let mut input =
+            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::new(device, None))), Header::Plain).expect("memory");
         assert_eq!(input.capabilities().waiting, WaitingPlace::Memory(HELD_BYTES));
         let (mut waiting, mut is_full) = (0, false);
         while !is_full {
@@ -359,7 +383,8 @@ mod tests {
     #[test]
     fn a_device_is_asked_whether_it_has_frames() {
         let (device, stack) = rustix::pipe::pipe().expect("a pipe");
-        let mut input = TapInput::new(Arc::new(ClosedApart::new(device)), Header::Plain).expect("memory");
+        let mut input =
+            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::new(device, None))), Header::Plain).expect("memory");
         assert!(!input.has_frames());
         rustix::io::write(&stack, &[0; 60]).expect("a frame");
         assert!(input.has_frames() && !input.pending());

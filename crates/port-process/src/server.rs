@@ -36,6 +36,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use queue::{Command, Queue};
+use ringway_keeper::Link;
 use ringway_memory::release_by;
 use ringway_runtime::{PanicCounter, contain, run_or_exit};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -56,6 +57,7 @@ pub struct AttachServer {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
     path: PathBuf,
+    keeper: Link,
 }
 
 impl AttachServer {
@@ -63,16 +65,16 @@ impl AttachServer {
     ///
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
-    pub fn start(path: &Path, host: Box<dyn Host>) -> io::Result<AttachServer> {
-        Self::start_with(path, host, TimeLimits::default())
+    pub fn start(path: &Path, host: Box<dyn Host>, keeper: &Link) -> io::Result<AttachServer> {
+        Self::start_with(path, host, TimeLimits::default(), keeper)
     }
 
     /// Listens at `path`, which must not exist, with other time limits.
     ///
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
-    pub fn start_with(path: &Path, host: Box<dyn Host>, limits: TimeLimits) -> io::Result<AttachServer> {
-        let (listener, files) = listener_at(path, &SocketAccess::default())?;
+    pub fn start_with(path: &Path, host: Box<dyn Host>, limits: TimeLimits, keeper: &Link) -> io::Result<AttachServer> {
+        let (listener, files) = listener_at(path, &SocketAccess::default(), keeper)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let queue = Arc::new(Queue { commands: Mutex::new(Vec::new()), wake });
         release_by(|process, work| return_in_background([process; 2], work));
@@ -105,7 +107,7 @@ impl AttachServer {
                 }
             });
         })?;
-        Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned() })
+        Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned(), keeper: keeper.clone() })
     }
 
     /// Listens at its path once more, which somebody has removed, with access for those of `access`. Its clients stay.
@@ -113,7 +115,7 @@ impl AttachServer {
     /// # Errors
     /// The kernel refuses the socket or the path.
     pub fn listen_again(&self, access: &SocketAccess) -> io::Result<()> {
-        let (listener, files) = listener_at(&self.path, access)?;
+        let (listener, files) = listener_at(&self.path, access, &self.keeper)?;
         self.queue.send(Command::Listen { listener, files, path: self.path.clone() });
         Ok(())
     }
@@ -126,8 +128,8 @@ impl AttachServer {
 }
 
 /// Makes a listening socket at `path`, with this access. Returns what happens to files that clients send.
-fn listener_at(path: &Path, access: &SocketAccess) -> io::Result<(OwnedFd, Files)> {
-    let (listener, refuses_files) = listen_at(path, SocketType::SEQPACKET, 128, || access.set(path))?;
+fn listener_at(path: &Path, access: &SocketAccess, keeper: &Link) -> io::Result<(OwnedFd, Files)> {
+    let (listener, refuses_files) = listen_at(path, SocketType::SEQPACKET, 128, || access.set(path), keeper)?;
     Ok((listener, if refuses_files { Files::Refused } else { Files::Taken }))
 }
 

@@ -97,6 +97,7 @@ impl Attach {
             &folder.path().join("s"),
             Box::new(Recorder { events: sender, ports: HashMap::new() }),
             TimeLimits { request_within, ..TimeLimits::default() },
+            &Default::default(),
         );
         Attach { server: Some(server.expect("listens")), events, folder, before, _one: one }
     }

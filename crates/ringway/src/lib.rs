@@ -9,5 +9,6 @@ pub mod command;
 mod commands;
 mod global;
 mod journal;
+mod keeper;
 #[cfg(feature = "demo")]
 pub mod lab;

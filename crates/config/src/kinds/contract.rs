@@ -140,6 +140,8 @@ pub struct Opening<'a> {
     pub namespace: Option<Namespace>,
     /// Receives connections, faults and defects of the port.
     pub observer: Arc<dyn Observer>,
+    /// Holds what outlives the daemon.
+    pub keeper: &'a ringway_keeper::Link,
 }
 
 /// An open port.

@@ -466,7 +466,12 @@ impl Daemon {
     fn open(&self, candidate: &Candidate, name: &Name, settings: &Port) -> Result<NewPort, Refused> {
         let poller = candidate.choose_poller(self, settings);
         let (runtime_dir, access, events) = (self.running.runtime_dir(), &candidate.access, &self.events);
-        open::port(name, settings, poller, &Place { runtime_dir, access, namespace: None, events })
+        open::port(
+            name,
+            settings,
+            poller,
+            &Place { runtime_dir, access, namespace: None, events, keeper: &self.keeper },
+        )
     }
 
     /// Returns the running ports without a fault that are not in the candidate any more: switch, name and port.

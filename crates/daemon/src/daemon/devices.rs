@@ -98,9 +98,9 @@ pub struct OpeningDevice {
 impl WantedDevice {
     /// Begins to open the device.
     pub fn open(self) -> OpeningDevice {
-        self.open_by(|WantedDevice { name, settings, runtime_dir, access, namespace, events }| {
+        self.open_by(|WantedDevice { name, settings, runtime_dir, access, namespace, events, keeper }| {
             // The daemon chooses the poller.
-            open::port(name, settings, 0, &Place { runtime_dir, access, namespace: namespace.as_ref(), events })
+            open::port(name, settings, 0, &Place { runtime_dir, access, namespace: namespace.as_ref(), events, keeper })
         })
     }
 
@@ -223,6 +223,7 @@ mod tests {
 
     use super::*;
     use ringway_config::{Access, Kind};
+    use ringway_keeper::Link;
 
     fn wanted() -> WantedDevice {
         let name: Name = "tap0".parse().unwrap();
@@ -233,6 +234,7 @@ mod tests {
             access: Access::default(),
             namespace: None,
             events: Arc::default(),
+            keeper: Link::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use ringway_config::kinds::contract::Namespace;
 use ringway_config::kinds::{Opened, Opening};
 use ringway_config::{Access, Name, Port};
 use ringway_engine::Source;
+use ringway_keeper::Link;
 
 use super::events::Events;
 use super::front_end::FrontEnd;
@@ -24,6 +25,8 @@ pub struct Place<'a> {
     pub namespace: Option<&'a Namespace>,
     /// Receives the port's events.
     pub events: &'a Arc<Events>,
+    /// Holds what outlives this process.
+    pub keeper: &'a Link,
 }
 
 /// Opens the port `name` for the poller `poller`.
@@ -31,7 +34,7 @@ pub struct Place<'a> {
 /// # Errors
 /// Its device or socket cannot be had.
 pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> Result<NewPort, Refused> {
-    let Place { runtime_dir, access, namespace, events } = *place;
+    let Place { runtime_dir, access, namespace, events, keeper } = *place;
     let label = format!("{}:{name}", settings.switch);
     let (id, observer) = events.observer();
     let macs = &settings.mac;
@@ -43,6 +46,7 @@ pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> R
         access,
         namespace: namespace.cloned(),
         observer: Arc::clone(&observer),
+        keeper,
     };
     let Opened { sides, link, namespace } = settings.settings.own().open(&opening)?;
     let front_end =

@@ -33,6 +33,7 @@ impl Daemon {
                 .filter(|of| settings.settings.netns() == Some(&of.path))
                 .map(|of| of.namespace.clone()),
             events: Arc::clone(&self.events),
+            keeper: self.keeper.clone(),
         }
     }
 
@@ -203,7 +204,8 @@ impl Daemon {
         let poller = choose_poller(settings, &self.switches, self.engine.pollers());
         self.switch_with_room(settings)?;
         let (access, events) = (&self.running.config.sockets.ports, &self.events);
-        let place = Place { runtime_dir: self.running.runtime_dir(), access, namespace: None, events };
+        let place =
+            Place { runtime_dir: self.running.runtime_dir(), access, namespace: None, events, keeper: &self.keeper };
         let opened = open::port(name, settings, poller, &place);
         let new = opened.map_err(|refused| refused.to_string())?;
         self.switch_with_room(settings)?.insert(name.clone(), new);

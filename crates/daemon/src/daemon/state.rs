@@ -11,6 +11,7 @@ use ringway_config::kinds::netns::ProcessNamespace;
 use ringway_config::port::DynamicPorts;
 use ringway_config::{self, Config, Create, Name, Placement};
 use ringway_engine::{Engine, EngineSettings, Topology};
+use ringway_keeper::Link;
 use ringway_memory::Quota;
 use ringway_port_process::{ClientId, Disconnector};
 use tokio::sync::Notify;
@@ -64,6 +65,8 @@ pub struct Daemon {
     pub(super) defects: Defects,
     /// Events of front ends, noted by their ports' own threads.
     pub(super) events: Arc<Events>,
+    /// Holds what outlives this process.
+    pub(super) keeper: Link,
     /// Configured ports whose device or socket is not open.
     pub(super) retries: BTreeMap<Name, Retry>,
     /// The namespaces of configured ports whose devices were in that of a process: they come back in no other one.
@@ -123,6 +126,7 @@ impl Daemon {
             faults: Faults::default(),
             defects: Defects::default(),
             events: Arc::default(),
+            keeper: Link::default(),
             retries: BTreeMap::new(),
             processes: BTreeMap::new(),
             large_frames: LargeFrames::default(),
@@ -143,6 +147,11 @@ impl Daemon {
     /// Sets what detaches clients from the attach server.
     pub fn set_disconnector(&mut self, disconnector: Disconnector) {
         self.disconnector = Some(disconnector);
+    }
+
+    /// What ports have outlives this process from now on, with this keeper.
+    pub fn use_keeper(&mut self, keeper: &Link) {
+        self.keeper = keeper.clone();
     }
 
     /// Returns the events of front ends.

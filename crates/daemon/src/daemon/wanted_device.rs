@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ringway_config::kinds::contract::Namespace;
 use ringway_config::{Access, Name, Port};
+use ringway_keeper::Link;
 
 use super::events::Events;
 
@@ -18,4 +19,5 @@ pub struct WantedDevice {
     /// The network namespace that it has to be in.
     pub(super) namespace: Option<Namespace>,
     pub(super) events: Arc<Events>,
+    pub(super) keeper: Link,
 }

@@ -12,6 +12,7 @@ use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use ringway_api::patience;
+use ringway_keeper::Link;
 use ringway_port::{SocketAccess, listen_at};
 use rustix::net::SocketType;
 use tokio::net::{UnixListener, UnixStream};
@@ -38,8 +39,8 @@ const HEAD_MAX: usize = 8192;
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn bind(path: &Path, access: &SocketAccess) -> io::Result<UnixListener> {
-    let (socket, _) = listen_at(path, SocketType::STREAM, BACKLOG, || access.set(path))?;
+pub fn bind(path: &Path, access: &SocketAccess, keeper: &Link) -> io::Result<UnixListener> {
+    let (socket, _) = listen_at(path, SocketType::STREAM, BACKLOG, || access.set(path), keeper)?;
     UnixListener::from_std(socket.into()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 

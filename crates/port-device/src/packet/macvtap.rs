@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::device_closing::ClosedApart;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::socket_output::{NoBell, SocketOutput};
-use crate::tap_file::{TapInput, set_offloads};
+use crate::tap_file::{DeviceFile, TapInput, set_offloads};
 
 pub(super) fn open(path: &str) -> io::Result<PortIo> {
     // Opening anything else may have effects of its own: a tape is rewound, a watchdog begins to run.
@@ -48,7 +48,7 @@ pub(super) fn open(path: &str) -> io::Result<PortIo> {
         _ => {}
     }
     requests::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let file = Arc::new(ClosedApart::new(file));
+    let file = Arc::new(ClosedApart::new(DeviceFile::new(file, None)));
     let ready = Watch::new();
     ready.add(file.clone())?;
     watch.join(&ready)?;
@@ -146,9 +146,11 @@ mod tests {
     fn a_macvtap_is_pending_until_a_read_finds_nothing() {
         with_pair(|| {
             let (device, stack) = frame_sockets();
-            let frames =
-                TapInput::new(Arc::new(ClosedApart::new(device.try_clone().expect("a descriptor"))), Header::Plain)
-                    .expect("memory");
+            let frames = TapInput::new(
+                Arc::new(ClosedApart::new(DeviceFile::new(device.try_clone().expect("a descriptor"), None))),
+                Header::Plain,
+            )
+            .expect("memory");
             let mut input = MacvtapInput { frames, watch: DeviceWatch::new("x0", false).expect("a device") };
             for (frames, most) in [(0, 4), (3, 4), (9, 4)] {
                 (0..frames).for_each(|_| {

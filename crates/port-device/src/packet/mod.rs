@@ -24,7 +24,7 @@ use crate::device_closing::ClosedApart;
 use crate::device_watch::DeviceWatch;
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::socket_output::{NoBell, SocketOutput};
-use crate::tap_file::Header;
+use crate::tap_file::{DeviceFile, Header};
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn open(settings: &Settings) -> io::Result<PortIo> {
     requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
     let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
     let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
-    let socket = Arc::new(ClosedApart::new(packets.as_fd().try_clone_to_owned()?));
+    let socket = Arc::new(ClosedApart::new(DeviceFile::new(packets.as_fd().try_clone_to_owned()?, None)));
     let ready = Watch::new();
     ready.add(socket.clone())?;
     watch.join(&ready)?;

@@ -14,6 +14,7 @@ mod device;
 use std::io;
 use std::sync::Arc;
 
+use ringway_keeper::Link;
 use ringway_runtime::{Signal, Watch};
 
 use crate::device_closing::ClosedApart;
@@ -23,12 +24,13 @@ pub use device::Settings;
 use ringway_port::port_io::PortIo;
 
 /// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
-/// no such device, makes one that is removed with the port. A persistent device is used and stays.
+/// no such device, makes one that is removed with the port. A persistent device is used and stays. With a keeper, the device outlives the switch: one that a
+/// predecessor left is used as it is, with what others have set at it since. `label`: `SWITCH:PORT`.
 ///
 /// # Errors
 /// The device cannot be opened. The error says why, and what would help.
-pub fn open(settings: &Settings) -> io::Result<PortIo> {
-    let (device, accepts, header) = device::open(settings)?;
+pub fn open(label: &str, settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
+    let (device, accepts, header) = device::open(label, settings, keeper)?;
     let device = Arc::new(ClosedApart::new(device));
     let ready = Watch::new();
     ready.add(device.clone())?;

@@ -1,7 +1,8 @@
 //! `ringway run`: the daemon.
 #![deny(clippy::print_stdout, clippy::disallowed_methods)]
 
-use std::os::unix::net::UnixDatagram;
+pub mod service_manager;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,10 +13,9 @@ use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_with_doubts};
 use ringway_daemon::log;
 use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, serve};
-use sd_notify::NotifyState;
+use ringway_keeper::{Link, State};
 
-use crate::closer;
-use crate::journal;
+use crate::{closer, journal, keeper};
 
 /// Serve: switch frames between ports until SIGTERM or SIGINT
 ///
@@ -36,18 +36,29 @@ pub struct Args {
     /// Only say whether the configuration is valid, and warn of what is missing on this machine
     #[arg(long)]
     check: bool,
+    /// One process instead of two: nothing outlives a crash of the switch. For debuggers
+    #[arg(long)]
+    no_keeper: bool,
 }
 
 /// Exit status of a configuration with mistakes (`EX_CONFIG` of sysexits.h): the service manager does not start the daemon again.
 const CONFIGURATION: u8 = 78;
-/// Longest wait for room in the service manager's socket: for the first message, which it waits for, and for others.
-const READY_WITHIN: Duration = Duration::from_secs(5);
-const NOTIFY_WITHIN: Duration = Duration::from_millis(1);
 /// The shortest watchdog that is fed.
 const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
+    let is_kept = !args.check && !args.no_keeper;
+    if is_kept && !keeper::is_switch() {
+        return keeper::keep();
+    }
+    let link = match if is_kept { Link::from_keeper() } else { Ok(Link::default()) } {
+        Ok(link) => link,
+        Err(error) => {
+            complain("run", &error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
     let host = Host::here(&context.runtime_dir);
     let Loaded { config, doubts, absent } =
         match args.config.as_deref().map(|file| load_with_doubts(file, &host)).transpose() {
@@ -65,11 +76,17 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let file = args.config.map(|file| std::path::absolute(&file).unwrap_or(file));
     // A time of 0 means no watchdog.
     let watchdog = sd_notify::watchdog_enabled().filter(|watchdog| *watchdog >= LEAST_WATCHDOG);
-    let options =
-        Options { runtime_dir: context.runtime_dir.clone(), file, config, closer: Some(closer::command), watchdog };
-    let served = serve(options, tell);
+    let options = Options {
+        runtime_dir: context.runtime_dir.clone(),
+        file,
+        config,
+        closer: Some(closer::command),
+        watchdog,
+        keeper: link.clone(),
+    };
+    let served = serve(options, |event| tell(&link, event));
     if let Err(error) = &served {
-        say_on_stderr(&error.to_string());
+        on_stderr(&error.to_string());
     }
     log::flush(patience(FLUSH_WITHIN));
     match served {
@@ -92,11 +109,14 @@ fn summary(config: &Config) -> String {
     format!("valid: {} switches, {} ports\n", config.switches.len(), config.ports.len())
 }
 
-fn tell(event: Event) {
+fn tell(keeper: &Link, event: Event) {
     match event {
         Event::Ready => {
-            notify(NotifyState::Ready, READY_WITHIN);
-            log::stdout().say("ready");
+            tell_state(keeper, State::Ready);
+            // To who started it, ports have accepted clients all the time.
+            if keeper.predecessor().is_none() {
+                log::stdout().say("ready");
+            }
         }
         Event::Reloaded(changes) if changes.is_empty() => {
             log::stdout().say("reloaded: nothing differs");
@@ -104,28 +124,19 @@ fn tell(event: Event) {
         Event::Reloaded(changes) => {
             log::stdout().say(&format!("reloaded: {}", changes.join(", ")));
         }
-        Event::NotReloaded(refused) => say_on_stderr(&format!("{refused}\nnot reloaded: nothing has changed")),
-        Event::Alive => notify(NotifyState::Watchdog, NOTIFY_WITHIN),
-        Event::Stopping => notify(NotifyState::Stopping, NOTIFY_WITHIN),
+        Event::NotReloaded(refused) => on_stderr(&format!("{refused}\nnot reloaded: nothing has changed")),
+        Event::Alive => tell_state(keeper, State::Alive),
+        Event::Stopping => tell_state(keeper, State::Stopping),
     }
+}
+
+/// Tells the service manager, which hears the keeper, if there is one.
+fn tell_state(keeper: &Link, state: State) {
+    if keeper.is_kept() { keeper.is(state) } else { service_manager::tell(state) }
 }
 
 /// Writes each line of the message to stderr as [`complain`] does, and never waits for that.
-fn say_on_stderr(message: &str) {
+pub fn on_stderr(message: &str) {
     let priority = journal::priority(tracing::Level::ERROR);
     message.lines().for_each(|line| log::stderr().say(&format!("{priority}ringway run: {line}")));
-}
-
-/// Tells systemd, where it asked (NOTIFY_SOCKET). The wait for room in its socket is bounded: the control thread goes on, and ends,
-/// also while the service manager does not read.
-fn notify(state: NotifyState<'_>, within: Duration) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let send = || {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_write_timeout(Some(within))?;
-        socket.send_to(format!("{state}\n").as_bytes(), &path)
-    };
-    if let Err(error) = send() {
-        tracing::warn!("cannot notify the service manager: {error}");
-    }
 }

@@ -1,0 +1,53 @@
+//! The pause before another switch is started.
+
+use std::time::Duration;
+
+/// A switch that lived so long was well.
+const WELL: Duration = Duration::from_secs(1);
+const FIRST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The pauses: none after a switch that was well, and longer ones the more died in a row.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    pause: Duration,
+    failed: u32,
+}
+
+impl Pauses {
+    /// The pause after a switch that served for so long; `None`: it never served.
+    pub(super) fn next(&mut self, served: Option<Duration>) -> Duration {
+        self.failed = if served.is_some() { 0 } else { self.failed.saturating_add(1) };
+        if served.is_some_and(|served| served >= WELL) {
+            self.pause = Duration::ZERO;
+            return self.pause;
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).clamp(FIRST, LONGEST);
+        pause
+    }
+
+    /// How many switches in a row never served.
+    pub(super) fn failed(&self) -> u32 {
+        self.failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_that_was_well_is_replaced_at_once_and_others_after_longer_and_longer_pauses() {
+        let mut pauses = Pauses::default();
+        let ms = Duration::from_millis;
+        assert_eq!(
+            (0..9).map(|_| pauses.next(None)).collect::<Vec<_>>(),
+            [0, 10, 20, 40, 80, 160, 320, 640, 1000].map(ms)
+        );
+        assert_eq!(pauses.failed(), 9);
+        assert_eq!(pauses.next(Some(WELL)), Duration::ZERO);
+        assert_eq!(pauses.failed(), 0);
+        assert_eq!([pauses.next(Some(ms(20))), pauses.next(Some(ms(20)))], [Duration::ZERO, FIRST]);
+    }
+}

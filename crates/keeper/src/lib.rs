@@ -1,0 +1,19 @@
+//! The keeper: the process of `ringway run`. The switch is its child, and what must outlive the switch is in the keeper.
+//!
+//! The keeper has no client's bytes, and none of the switch's code. It starts the switch and holds descriptors that the switch gives it, by name,
+//! each name with a note that only the switch reads. A switch that dies is replaced by another one, which gets all of them. Signals for the
+//! switch go through the keeper, and so do messages for the service manager.
+//!
+//! - `message`: what both say to each other, by a socket pair that keeps messages apart.
+//! - `keeper`: the keeper's side: `store` (what it holds), `switch` (its child), `closing` (closes that may take long), `pauses`.
+//! - `link`: the switch's side.
+#![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
+
+mod keeper;
+mod link;
+mod message;
+
+pub use keeper::{Ended, Event, Options, run};
+pub use link::{Guard, Inherited, Link, NotStarted, Predecessor};
+pub use message::{FILES_MOST, NAME_MOST, NOTE_MOST, State};

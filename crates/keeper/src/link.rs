@@ -1,0 +1,294 @@
+//! The switch's side: what a predecessor left, and what a successor will find.
+
+use std::collections::HashMap;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{RecvFlags, SendFlags, sockopt};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::message::{BYTES_MOST, FILES_MOST, Message, NAME_MOST, NOTE_MOST, Received, State, receive, send};
+
+/// Longest wait for the keeper to take a message. It takes each at once, unless it was stopped.
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// Longest wait for what a predecessor left.
+const LEFT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why a process cannot be the switch of a keeper.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// The kernel refused something.
+    #[error("cannot talk to the keeper: {0}")]
+    System(#[from] rustix::io::Errno),
+    /// The keeper ended, or says what this version does not understand.
+    #[error("the keeper does not say what was left")]
+    Keeper,
+}
+
+/// The end of the switch before this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Predecessor {
+    /// How many switches the keeper has started before.
+    pub starts: NonZeroU32,
+    /// How many of them, in a row, died before they served.
+    pub failed: u32,
+    /// How the last one ended, for users: `signal 9`.
+    pub end: String,
+}
+
+/// What a predecessor left under a name.
+#[derive(Debug)]
+pub struct Inherited {
+    /// The whole name, for [`Guard::of`].
+    pub name: String,
+    /// The note, as it was written last.
+    pub note: Vec<u8>,
+    /// The files, in the same order.
+    pub files: Vec<OwnedFd>,
+}
+
+/// The switch's end of the keeper. Clones are the same end. The default has no keeper: nothing was left, and nothing is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Link(Option<Arc<Inner>>);
+
+#[derive(Debug)]
+struct Inner {
+    socket: OwnedFd,
+    predecessor: Option<Predecessor>,
+    left: Mutex<HashMap<String, Inherited>>,
+    /// Numbers guards, and messages that are answered. No predecessor had the same ones.
+    next: AtomicU64,
+    /// Who waits for a name to be released.
+    waiting: Mutex<HashMap<u64, Sender<()>>>,
+}
+
+impl Link {
+    /// The link of a process that a keeper started: the keeper's socket is its standard input. Ends the process with the keeper. Returns when
+    /// all that a predecessor left is here.
+    ///
+    /// # Errors
+    /// There is no keeper, or it ended.
+    pub fn from_keeper() -> Result<Self, NotStarted> {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // It may have ended before.
+        if is_orphan() {
+            return Err(NotStarted::Keeper);
+        }
+        let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+        // No process that this one starts inherits the socket.
+        let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        Self::over(socket)
+    }
+
+    pub(crate) fn over(socket: OwnedFd) -> Result<Self, NotStarted> {
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TAKEN_WITHIN))?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LEFT_WITHIN))?;
+        let mut bytes = vec![0; BYTES_MOST + 1];
+        let (mut predecessor, mut left, mut first) = (None, HashMap::new(), 1);
+        loop {
+            match receive(&socket, &mut bytes, RecvFlags::empty())? {
+                Received::Message { message: Message::Begin { starts, failed, end }, .. } => {
+                    first = u64::from(starts) << 40 | 1;
+                    predecessor = NonZeroU32::new(starts).map(|starts| Predecessor { starts, failed, end });
+                }
+                Received::Message { message: Message::Left { name, note }, files, whole } => {
+                    // What is not whole is lost, as if it had never been kept.
+                    if whole {
+                        left.insert(name.clone(), Inherited { name, note, files });
+                    }
+                }
+                Received::Message { message: Message::All, .. } => break,
+                Received::Message { .. } | Received::Nonsense | Received::End => return Err(NotStarted::Keeper),
+            }
+        }
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, None)?;
+        let inner = Inner {
+            socket,
+            predecessor,
+            left: Mutex::new(left),
+            next: AtomicU64::new(first),
+            waiting: Mutex::default(),
+        };
+        let inner = Arc::new(inner);
+        let hears = Arc::clone(&inner);
+        let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || hears.listen());
+        thread.map_err(|_| NotStarted::Keeper)?;
+        Ok(Self(Some(inner)))
+    }
+
+    /// Returns true if a keeper started this process.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The switch before this one, if there was one.
+    #[must_use]
+    pub fn predecessor(&self) -> Option<&Predecessor> {
+        self.0.as_ref()?.predecessor.as_ref()
+    }
+
+    /// Takes what a predecessor left under this name, with [`keep`](Self::keep) or with a [`Guard`]: what was kept last, if a port was being
+    /// replaced by another one.
+    #[must_use]
+    pub fn inherit(&self, name: &str) -> Option<Inherited> {
+        let mut left = self.0.as_ref()?.left.lock();
+        let is_named = |whole: &&String| whole.rsplit_once('#').map_or(whole.as_str(), |(name, _)| name) == name;
+        let newest = left.keys().filter(is_named).max_by_key(|whole| number(whole))?.clone();
+        left.remove(&newest)
+    }
+
+    /// Takes what a predecessor left under names that begin like this, in the order in which it was kept.
+    #[must_use]
+    pub fn inherit_all(&self, prefix: &str) -> Vec<Inherited> {
+        let Some(inner) = &self.0 else { return Vec::new() };
+        let mut all: Vec<_> = inner.left.lock().extract_if(|name, _| name.starts_with(prefix)).collect();
+        all.sort_by_key(|(name, _)| number(name));
+        all.into_iter().map(|(_, left)| left).collect()
+    }
+
+    /// Has the keeper close what a predecessor left and nobody has taken. Returns the names.
+    pub fn release_rest(&self) -> Vec<String> {
+        let Some(inner) = &self.0 else { return Vec::new() };
+        let rest = std::mem::take(&mut *inner.left.lock());
+        let names: Vec<_> = rest.keys().cloned().collect();
+        for name in &names {
+            inner.say(&Message::Release { token: 0, name: name.clone() }, &[]);
+        }
+        names
+    }
+
+    /// Has the keeper hold these files, with this note, for a successor. What it held under this name before is closed.
+    ///
+    /// # Errors
+    /// The keeper does not take it, or the name, the note or the number of files is too large.
+    pub fn keep(&self, name: &str, note: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        if name.is_empty() || name.len() > NAME_MOST || note.len() > NOTE_MOST || files.len() > FILES_MOST {
+            return Err(io::Error::other(format!("{name}: too much to be kept")));
+        }
+        let message = Message::Keep { name: name.to_owned(), note: note.to_owned() };
+        Ok(send(&inner.socket, &message, files, SendFlags::empty())?)
+    }
+
+    /// Has the keeper close what it holds under this name, without waiting for that.
+    pub fn release(&self, name: &str) {
+        if let Some(inner) = &self.0 {
+            inner.say(&Message::Release { token: 0, name: name.to_owned() }, &[]);
+        }
+    }
+
+    /// The same, and waits until it is closed, or the time has passed.
+    pub fn release_within(&self, name: &str, time: Duration) {
+        let Some(inner) = &self.0 else { return };
+        let (done, is_done) = channel();
+        let token = inner.next.fetch_add(1, Ordering::Relaxed);
+        inner.waiting.lock().insert(token, done);
+        if inner.say(&Message::Release { token, name: name.to_owned() }, &[]) {
+            // A failure: the time has passed.
+            let _ = is_done.recv_timeout(time);
+        }
+        inner.waiting.lock().remove(&token);
+    }
+
+    /// Tells the keeper what the switch is about.
+    pub fn is(&self, state: State) {
+        if let Some(inner) = &self.0 {
+            inner.say(&Message::Is(state), &[]);
+        }
+    }
+}
+
+/// Returns true if the keeper has ended: its end of the socket is closed.
+fn is_orphan() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let input = io::stdin();
+    let mut ends = [PollFd::new(&input, PollFlags::RDHUP)];
+    let polled = poll(&mut ends, Some(&Timespec::default()));
+    polled.is_err() || ends[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
+}
+
+/// The number at the end of a guard's name: the later it was made, the higher.
+fn number(whole: &str) -> u64 {
+    whole.rsplit_once('#').and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
+}
+
+impl Inner {
+    /// Returns false if the keeper does not take the message.
+    fn say(&self, message: &Message, files: &[BorrowedFd<'_>]) -> bool {
+        send(&self.socket, message, files, SendFlags::empty())
+            .inspect_err(|why| tracing::error!("the keeper does not answer: {why}"))
+            .is_ok()
+    }
+
+    /// Hears what the keeper says, until it ends.
+    fn listen(&self) {
+        let mut bytes = vec![0; BYTES_MOST + 1];
+        while let Ok(Received::Message { message, .. }) = receive(&self.socket, &mut bytes, RecvFlags::empty()) {
+            if let Message::Released { token } = message
+                && let Some(waiting) = self.waiting.lock().remove(&token)
+            {
+                let _ = waiting.send(());
+            }
+        }
+    }
+}
+
+/// A name of its own under which the keeper holds something, released when this is dropped. Drop it after the files of its own.
+#[derive(Debug)]
+pub struct Guard {
+    link: Link,
+    name: String,
+    wait: Option<Duration>,
+}
+
+impl Guard {
+    /// Keeps files under this name, with a number behind it, until the guard is dropped. `wait`: dropping it waits so long for the files to be
+    /// closed. Without a keeper, nothing is kept.
+    ///
+    /// # Errors
+    /// See [`Link::keep`].
+    pub fn new(
+        link: &Link,
+        name: &str,
+        note: &[u8],
+        files: &[BorrowedFd<'_>],
+        wait: Option<Duration>,
+    ) -> io::Result<Self> {
+        let number = link.0.as_ref().map_or(0, |inner| inner.next.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{name}#{number}");
+        link.keep(&name, note, files)?;
+        Ok(Self { link: link.clone(), name, wait })
+    }
+
+    /// Keeps these instead, under the same name.
+    ///
+    /// # Errors
+    /// See [`Link::keep`].
+    pub fn replace(&self, note: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.link.keep(&self.name, note, files)
+    }
+
+    /// The guard of what a predecessor left under this name.
+    #[must_use]
+    pub fn of(link: &Link, name: String, wait: Option<Duration>) -> Self {
+        Self { link: link.clone(), name, wait }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        match self.wait {
+            Some(time) => self.link.release_within(&self.name, time),
+            None => self.link.release(&self.name),
+        }
+    }
+}

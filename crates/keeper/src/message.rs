@@ -1,0 +1,207 @@
+//! What the switch and the keeper say to each other.
+//!
+//! Whatever the switch sends may be forged: a client may have taken the switch over. The keeper checks every length, and what it cannot read ends
+//! the switch.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+/// Most bytes of a name.
+pub const NAME_MOST: usize = 128;
+/// Most bytes of a note.
+pub const NOTE_MOST: usize = 32 << 10;
+/// Most files under one name.
+pub const FILES_MOST: usize = 64;
+/// Most bytes of a message.
+pub(crate) const BYTES_MOST: usize = 16 + NAME_MOST + NOTE_MOST;
+
+/// A state of the switch, for the service manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Ports accept clients.
+    Ready = 1,
+    /// All pollers and the control thread make progress.
+    Alive = 2,
+    /// It is about to end, as it was told to.
+    Stopping = 3,
+}
+
+/// A message. Files are beside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// To the keeper: hold the files beside this message, under this name, instead of those that it has under it.
+    Keep { name: String, note: Vec<u8> },
+    /// To the keeper: close what is under this name, and answer with [`Message::Released`] then.
+    Release { token: u64, name: String },
+    /// To the keeper: the switch is in this state.
+    Is(State),
+    /// To the switch: what predecessors left follows, up to [`Message::All`]. `starts`: how many there were; `failed`: how many of them, in a row,
+    /// never served; `end`: the end of the last one, for users.
+    Begin { starts: u32, failed: u32, end: String },
+    /// To the switch: what a predecessor left under this name.
+    Left { name: String, note: Vec<u8> },
+    /// To the switch: nothing else is left.
+    All,
+    /// To the switch: what was under the name is closed.
+    Released { token: u64 },
+}
+
+impl Message {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let named = |kind: u8, number: u64, name: &str, note: &[u8]| {
+            let mut bytes = vec![kind, u8::try_from(name.len()).unwrap_or(u8::MAX), 0, 0, 0, 0, 0, 0];
+            bytes.extend(number.to_ne_bytes());
+            bytes.extend(name.as_bytes());
+            bytes.extend(note);
+            bytes
+        };
+        match self {
+            Self::Keep { name, note } => named(1, 0, name, note),
+            Self::Release { token, name } => named(2, *token, name, &[]),
+            Self::Is(state) => named(3, *state as u64, "", &[]),
+            Self::Begin { starts, failed, end } => {
+                named(4, u64::from(*failed) << 32 | u64::from(*starts), "", end.as_bytes())
+            }
+            Self::Left { name, note } => named(5, 0, name, note),
+            Self::All => named(6, 0, "", &[]),
+            Self::Released { token } => named(7, *token, "", &[]),
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        let (number, rest) = rest.split_first_chunk::<8>()?;
+        let number = u64::from_ne_bytes(*number);
+        let (name, note) = rest.split_at_checked(usize::from(head[1]))?;
+        if name.len() > NAME_MOST || note.len() > NOTE_MOST {
+            return None;
+        }
+        let name = || std::str::from_utf8(name).ok().map(str::to_owned);
+        Some(match head[0] {
+            1 => Self::Keep { name: name().filter(|name| !name.is_empty())?, note: note.to_owned() },
+            2 => Self::Release { token: number, name: name()? },
+            3 => Self::Is(match number {
+                1 => State::Ready,
+                2 => State::Alive,
+                3 => State::Stopping,
+                _ => return None,
+            }),
+            4 => {
+                let end = std::str::from_utf8(note).ok()?.to_owned();
+                Self::Begin { starts: number as u32, failed: (number >> 32) as u32, end }
+            }
+            5 => Self::Left { name: name()?, note: note.to_owned() },
+            6 => Self::All,
+            7 => Self::Released { token: number },
+            _ => return None,
+        })
+    }
+}
+
+/// Sends a message with files, at most [`FILES_MOST`].
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn send(
+    socket: impl AsFd,
+    message: &Message,
+    files: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
+        return Err(Errno::INVAL);
+    }
+    let bytes = message.encode();
+    loop {
+        match sendmsg(&socket, &[IoSlice::new(&bytes)], &mut beside, flags | SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|_| ()),
+        }
+    }
+}
+
+/// What was received.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// A message, with its files. `whole`: all files have arrived; otherwise no descriptor was left for some.
+    Message { message: Message, files: Vec<OwnedFd>, whole: bool },
+    /// Something that is no message.
+    Nonsense,
+    /// The other end is closed.
+    End,
+}
+
+/// Receives the next message. `bytes`: room for [`BYTES_MOST`] bytes and one more.
+///
+/// # Errors
+/// The kernel refuses; `AGAIN`: there is none.
+pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let received = loop {
+        match recvmsg(&socket, &mut [IoSliceMut::new(bytes)], &mut beside, flags) {
+            Err(Errno::INTR) => {}
+            result => break result?,
+        }
+    };
+    let mut files = Vec::new();
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            files.extend(rights);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(Received::End);
+    }
+    let whole = !received.flags.contains(ReturnFlags::CTRUNC);
+    let message = Message::decode(&bytes[..received.bytes]).filter(|_| !received.flags.contains(ReturnFlags::TRUNC));
+    Ok(message.map_or(Received::Nonsense, |message| Received::Message { message, files, whole }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_is_read_as_it_was_written() {
+        let name = "port/lan0:vm1".to_owned();
+        for message in [
+            Message::Keep { name: name.clone(), note: vec![1, 2, 3] },
+            Message::Keep { name: "n".repeat(NAME_MOST), note: vec![7; NOTE_MOST] },
+            Message::Release { token: u64::MAX, name: name.clone() },
+            Message::Is(State::Ready),
+            Message::Is(State::Alive),
+            Message::Is(State::Stopping),
+            Message::Begin { starts: 3, failed: 2, end: "signal 9".to_owned() },
+            Message::Left { name, note: Vec::new() },
+            Message::All,
+            Message::Released { token: 1 << 40 },
+        ] {
+            assert_eq!(Message::decode(&message.encode()), Some(message));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_too_long_is_no_message() {
+        let whole = Message::Keep { name: "name".to_owned(), note: Vec::new() }.encode();
+        for length in 0..whole.len() {
+            assert_eq!(Message::decode(&whole[..length]), None, "{length} bytes");
+        }
+        let keep = |name: usize, note: usize| Message::Keep { name: "n".repeat(name), note: vec![0; note] }.encode();
+        assert_eq!(Message::decode(&keep(NAME_MOST + 1, 0)), None);
+        assert_eq!(Message::decode(&keep(1, NOTE_MOST + 1)), None);
+        assert_eq!(Message::decode(&keep(0, 1)), None, "a name is needed");
+        assert_eq!(Message::decode(&[9; 16]), None);
+        assert_eq!(Message::decode(&[3; 16]), None, "no such state");
+    }
+}
