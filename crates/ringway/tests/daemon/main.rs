@@ -5,6 +5,7 @@ mod counters;
 mod daemon;
 mod failures;
 mod killed;
+mod lasting;
 mod log;
 mod missing;
 mod sockets;
