@@ -93,6 +93,50 @@ pub fn forward_lines(pipe: impl Read + Send + 'static, send: Sender<String>) {
     std::thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
 }
 
+/// Processes of this name whose parent is this one, and which have not ended.
+///
+/// # Panics
+/// There is no `/proc`.
+#[must_use]
+pub fn children(parent: u32, name: &str) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").expect("processes");
+    let processes = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    processes.filter(|process| is_child(*process, parent, name)).collect()
+}
+
+/// Returns true if the process has this name and this parent, and has not ended.
+#[must_use]
+pub fn is_child(id: u32, parent: u32, name: &str) -> bool {
+    let Some(stat) = stat(id) else { return false };
+    let its_parent = stat.state.split(' ').nth(1).and_then(|parent| parent.parse().ok());
+    !stat.has_ended() && stat.name == name && its_parent == Some(parent)
+}
+
+/// Returns true if there is such a process, and it has not ended, whether or not it has been waited for.
+#[must_use]
+pub fn is_running(id: u32) -> bool {
+    stat(id).is_some_and(|stat| !stat.has_ended())
+}
+
+/// A line of `/proc/PID/stat`: the name, and what follows it, from the state on.
+struct Stat {
+    name: String,
+    state: String,
+}
+
+impl Stat {
+    fn has_ended(&self) -> bool {
+        self.state.starts_with(['Z', 'X'])
+    }
+}
+
+fn stat(id: u32) -> Option<Stat> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name in parentheses may hold anything.
+    let ((_, name), state) = stat.rsplit_once(") ").and_then(|(name, state)| Some((name.split_once(" (")?, state)))?;
+    Some(Stat { name: name.to_owned(), state: state.to_owned() })
+}
+
 /// Threads of a process, by the states of `/proc/PID/task/TID/stat` (proc(5)): `R`, `S`, `D`, `T`, ...
 ///
 /// # Panics

@@ -82,6 +82,8 @@ impl Link {
             return Err(NotStarted::Keeper);
         }
         let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+        // Else its name is that of the link by which its program was found.
+        let _ = rustix::thread::set_name(c"ringway-switch");
         // No process that this one starts inherits the socket.
         let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::stdio::dup2_stdin(&nothing)?;

@@ -5,10 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use ringway_client::{AttachError, Port, Shape};
-use ringway_testing::child::{Ended, lines};
+use ringway_testing::child::{self, Ended, children, is_running, lines};
 use ringway_testing::file::directory;
 use ringway_testing::{PATIENCE, until, until_some};
 use rustix::process::Signal;
@@ -59,9 +61,16 @@ impl From<Output> for Said {
     }
 }
 
-/// A running `ringway run` in a directory of its own; ended when dropped.
+/// The name of the switch's process, which the keeper starts.
+const SWITCH: &str = "ringway-switch";
+
+/// A running `ringway run` in a directory of its own: its keeper, and the switch below it; ended when dropped.
 pub struct Daemon {
+    /// The keeper, or the daemon without one.
     child: Ended,
+    is_kept: bool,
+    /// The switch that was looked up last. 0: none was.
+    switch: AtomicU32,
     lines: Receiver<String>,
     complaints: Receiver<String>,
     dir: tempfile::TempDir,
@@ -84,9 +93,21 @@ impl Daemon {
         Self::start_in(dir, way)
     }
 
+    /// Starts one process without a keeper, for what is about the end of a switch itself.
+    #[must_use]
+    pub fn start_alone(config: &str) -> Self {
+        let dir = directory();
+        std::fs::write(dir.path().join("ringway.toml"), config).unwrap();
+        Self::start_with(dir, &[], &["--no-keeper"])
+    }
+
     /// The same with the configuration `ringway.toml` of this directory, which it keeps.
     #[must_use]
     pub fn start_in(dir: tempfile::TempDir, way: &[&str]) -> Self {
+        Self::start_with(dir, way, &[])
+    }
+
+    fn start_with(dir: tempfile::TempDir, way: &[&str], options: &[&str]) -> Self {
         let mut command = match way {
             [] => ringway(),
             [program, arguments @ ..] => {
@@ -96,11 +117,12 @@ impl Daemon {
             }
         };
         command.arg("run").arg("--config").arg(dir.path().join("ringway.toml"));
-        command.arg("--runtime-dir").arg(dir.path().join("run"));
+        command.arg("--runtime-dir").arg(dir.path().join("run")).args(options);
         let mut child = Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let complaints = lines(child.stderr.take().unwrap());
         let lines = lines(child.stdout.take().unwrap());
-        let daemon = Self { child, lines, complaints, dir };
+        let (is_kept, switch) = (!options.contains(&"--no-keeper"), AtomicU32::new(0));
+        let daemon = Self { child, is_kept, switch, lines, complaints, dir };
         assert_eq!(daemon.line(), "ready");
         daemon
     }
@@ -137,10 +159,30 @@ impl Daemon {
         names
     }
 
-    /// Its process id.
+    /// The process id of its keeper. Every way of starting it executes it in the end: the process stays the same.
     #[must_use]
-    pub fn pid(&self) -> u32 {
+    pub fn keeper(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The process id of its switch, which is awaited: a successor's, soon after the switch has died.
+    #[must_use]
+    #[track_caller]
+    pub fn pid(&self) -> u32 {
+        until_some("there is a switch", || self.switch())
+    }
+
+    fn switch(&self) -> Option<u32> {
+        if !self.is_kept {
+            return Some(self.keeper());
+        }
+        let last = self.switch.load(Ordering::Relaxed);
+        if last != 0 && child::is_child(last, self.keeper(), SWITCH) {
+            return Some(last);
+        }
+        let switch = children(self.keeper(), SWITCH).first().copied();
+        self.switch.store(switch.unwrap_or(0), Ordering::Relaxed);
+        switch
     }
 
     /// Runs `ringway ARGS` against it.
@@ -226,12 +268,15 @@ impl Daemon {
         })
     }
 
-    /// Sends a signal.
+    /// Sends a signal: those that end it or have it read its file to the keeper, which passes them on, and all others to the switch.
     pub fn signal(&self, signal: Signal) {
-        self.child.signal(signal);
+        match signal {
+            Signal::TERM | Signal::INT | Signal::HUP => self.child.signal(signal),
+            _ => child::signal(self.pid(), signal),
+        }
     }
 
-    /// Stops it with SIGSTOP, and waits until none of its threads runs any more.
+    /// Stops the switch with SIGSTOP, and waits until none of its threads runs any more.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         let threads = PathBuf::from(format!("/proc/{}/task", self.pid()));
@@ -243,9 +288,32 @@ impl Daemon {
         until("all threads have stopped", || threads.read_dir().unwrap().all(is_stopped));
     }
 
-    /// Ends it with SIGKILL; another takes its place in the same directories.
+    /// Ends the switch with SIGKILL, and waits until a successor serves. Returns its process id.
+    pub fn kill_switch(&self) -> u32 {
+        self.end_switch(Signal::KILL)
+    }
+
+    /// The same by any signal of which a process dies.
+    pub fn end_switch(&self, signal: Signal) -> u32 {
+        let before = self.pid();
+        child::signal(before, signal);
+        until("the switch is dead", || !is_running(before));
+        let _ = self.status();
+        self.pid()
+    }
+
+    /// Ends the keeper and the switch with SIGKILL, and waits until both are dead.
+    pub fn kill(&self) {
+        let switch = self.pid();
+        self.child.signal(Signal::KILL);
+        until("the daemon is dead", || !is_running(self.keeper()) && !is_running(switch));
+    }
+
+    /// Ends it with SIGKILL, keeper and switch; another takes its place in the same directories.
     pub fn replace(&mut self) {
-        self.child.kill().unwrap();
+        if self.child.try_wait().unwrap().is_none() {
+            self.kill();
+        }
         self.child.wait().unwrap();
         let dir = std::mem::replace(&mut self.dir, directory());
         *self = Self::start_in(dir, &[]);
@@ -255,5 +323,18 @@ impl Daemon {
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.child.end()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // The kernel kills the switch after its keeper.
+        let switch = if matches!(self.child.try_wait(), Ok(None)) { self.switch() } else { None };
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let began = Instant::now();
+        while switch.is_some_and(is_running) && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

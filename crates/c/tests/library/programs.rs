@@ -114,7 +114,7 @@ fn reason_of(mut command: Command, end: impl FnOnce()) -> String {
 
 fn killed_while_waiting(program: &Program) {
     let mut daemon = Daemon::start(CONFIG);
-    let reason = reason(program, &mut daemon, |daemon| daemon.signal(Signal::KILL));
+    let reason = reason(program, &mut daemon, |daemon| daemon.kill());
     assert_eq!(reason, "the switch is gone");
 }
 

@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use ringway_scenes::{Daemon, PATIENCE, until, whole};
+use ringway_testing::child::{is_running, signal};
 use ringway_traffic::{Endpoint, SocketRole, Split, VirtioEndpoint, VirtioOptions};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 /// Number of receivers of every frame. When some have received a batch, others still wait for it.
 const RECEIVERS: usize = 3;
@@ -91,15 +92,22 @@ fn kill_and_start_again(options: VirtioOptions, [short, long]: [usize; 2]) {
         while pump() < wanted {
             assert!(Instant::now() < deadline, "round {round}: frames do not flow again");
         }
-        // Kills the daemon at any moment while frames flow.
-        let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
+        // Kills the daemon at any moment while frames flow; every second time the switch alone, whose keeper starts another one.
+        let (keeper, switch) = (daemon.keeper(), daemon.pid());
+        let is_whole = round % 2 == 0;
+        let kill = move || {
+            signal(if is_whole { keeper } else { switch }, Signal::KILL);
+            until("the switch is dead", || !is_running(switch));
+        };
         std::thread::scope(|scope| {
-            let killed = scope.spawn(|| kill_process(pid, Signal::KILL).unwrap());
+            let killed = scope.spawn(kill);
             while !killed.is_finished() {
                 pump();
             }
         });
-        daemon.replace();
+        if is_whole {
+            daemon.replace();
+        }
         for receiver in &mut receivers {
             while receiver.take() > 0 {}
         }

@@ -5,9 +5,9 @@ use std::process::Stdio;
 
 use ringway_guests::{Builder, Guest, Nic, PATIENCE, Qemu, bulk};
 use ringway_scenes::{Daemon, ringway, until};
-use ringway_testing::child::Ended;
+use ringway_testing::child::{Ended, children, is_running, signal};
 use ringway_testing::skip;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use rustix::process::Signal;
 
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
@@ -70,6 +70,13 @@ impl Successor {
         Successor(child)
     }
 
+    /// Kills its switch. Its keeper starts another one.
+    fn kill_switch(&self) {
+        let switch = children(self.0.id(), "ringway-switch")[0];
+        signal(switch, Signal::KILL);
+        until("the switch is dead", || !is_running(switch));
+    }
+
     /// Ends the daemon as a user would.
     fn stop(mut self) {
         self.0.signal(Signal::TERM);
@@ -111,7 +118,7 @@ fn guests_with_packed_rings_go_on_when_qemu_threw_away_what_is_not_at_its_turn()
     });
     daemon.pause();
     send(40);
-    kill(daemon);
+    daemon.kill();
     let _successor = Successor::start(daemon);
     are_heard(daemon, guests, nic);
 
@@ -134,13 +141,6 @@ fn are_heard(daemon: &Daemon, guests: &[Guest; 2], nic: usize) {
     for (from, to) in &pairs {
         pings(from, to, &[1, 1472]).unwrap();
     }
-}
-
-/// Kills the daemon, and waits until all its threads are dead. Until then it holds the lock of its folder.
-fn kill(daemon: &Daemon) {
-    daemon.signal(Signal::KILL);
-    let dead = WaitId::Pid(Pid::from_raw(daemon.pid() as i32).unwrap());
-    waitid(dead, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
 }
 
 /// Guests on stream ports, with NICs that QEMU emulates.
@@ -181,11 +181,13 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2], nic: usize) {
         });
         // In segments of 64 KiB.
         until("traffic flows", || frames() > before + 100);
-        match successor.take() {
-            None => kill(daemon),
-            Some(running) => drop::<Successor>(running),
+        match &successor {
+            None => {
+                daemon.kill();
+                successor = Some(Successor::start(daemon));
+            }
+            Some(running) => running.kill_switch(),
         }
-        successor = Some(Successor::start(daemon));
         // The times until Ringway and QEMU connect depend on the machine. QEMU tries once per second.
         let took = ["vm1", "vm0"].map(|name| wait_for(daemon, name, "up"));
         println!("Ringway connected after {:?}, QEMU after {:?}", took[0], took[1]);

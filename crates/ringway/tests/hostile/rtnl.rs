@@ -21,7 +21,10 @@ fn begin(daemon: &Daemon, args: &[&str]) -> Ended {
 
 /// Waits until a thread of the daemon waits for the lock. Returns at once when nobody holds it any more.
 fn until_waiting(daemon: &Daemon, lock: &Holder) {
-    until("the daemon waits for the kernel", || !lock.holds() || thread_states(daemon.pid()).contains(&'D'));
+    until("the daemon waits for the kernel", || {
+        // The keeper closes a device last.
+        !lock.holds() || [daemon.pid(), daemon.keeper()].into_iter().any(|of| thread_states(of).contains(&'D'))
+    });
 }
 
 /// Pieces of memory of process ports that the daemon has mapped.

@@ -216,7 +216,6 @@ fn what_was_in_flight_is_noted_for_the_front_end_whatever_its_port_is_called() {
     assert!(daemon.line().starts_with("reloaded: "));
     until("the other notes have gone", || notes(&daemon) == first);
     // The next daemon finds them by the socket.
-    daemon.signal(Signal::KILL);
     daemon.replace();
     assert_eq!(notes(&daemon), BTreeSet::from([path(&daemon, ".inflight-x.sock")]));
     drop(driver);

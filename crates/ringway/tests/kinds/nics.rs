@@ -257,7 +257,7 @@ fn the_host_has_its_device_back_when_the_switch_is_killed() {
     wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
     wire.nic.ok("ip", &["addr", "add", "10.78.0.3/24", "dev", "x0"]);
     assert_ne!(wire.wire.run("ping", &["-c", "1", "-W", "1", "10.78.0.3"]).code, Some(0), "the switch has all frames");
-    wire.daemon.signal(Signal::KILL);
+    wire.daemon.kill();
     let reached = || wire.wire.run("ping", &["-c", "1", "-W", "1", "10.78.0.3"]).code == Some(0);
     until("the host has its device back", reached);
 }
@@ -682,7 +682,7 @@ fn a_connection_to_the_host_is_kept_while_ports_of_its_device_come_go_and_are_ki
             goes_on("after the port was removed");
             until("the device is free", || daemon.ringway(&add).code == Some(0));
             goes_on("with a port again");
-            daemon.signal(Signal::KILL);
+            daemon.kill();
             goes_on("after the switch was killed");
         }
         std::fs::write(&end, "").unwrap();

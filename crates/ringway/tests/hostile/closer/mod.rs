@@ -12,6 +12,7 @@ use std::time::Instant;
 use ringway_abi::attach::{MEMORY, REPLY_BYTES, Reply, Request};
 use ringway_abi::{External, Shape};
 use ringway_scenes::{Daemon, until, until_some};
+use ringway_testing::child::{children, is_running, signal};
 use ringway_testing::skip;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -19,28 +20,13 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, recv, send, sendmsg, socket_with,
 };
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use watcher::{Watcher, Writer};
 
 const CONFIG: &str = "[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n[port.nic]\nswitch = \"lan0\"\nkind = \"e1000\"\n";
 
-/// Returns the processes of this name whose parent is `parent`.
-fn children(parent: u32, name: &str) -> Vec<i32> {
-    let is_child = |process: &i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        stat.split_once(") ").is_some_and(|(before, rest)| {
-            let mut rest = rest.split(' ');
-            before.ends_with(name) && rest.next() != Some("Z") && rest.next() == Some(&parent.to_string())
-        })
-    };
-    let processes = std::fs::read_dir("/proc")
-        .expect("processes")
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    processes.filter(is_child).collect()
-}
-
-fn closer(daemon: &Daemon) -> i32 {
+fn closer(daemon: &Daemon) -> u32 {
     until_some("there is a closer", || children(daemon.pid(), "ringway-closer").first().copied())
 }
 
@@ -135,11 +121,6 @@ fn descriptors_that_a_client_keeps_from_being_closed_hold_up_neither_ports_nor_t
     until("the closer has ended", || !is_running(closer));
 }
 
-fn is_running(process: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.starts_with('Z') && !rest.is_empty())
-}
-
 #[test]
 fn a_daemon_that_is_killed_with_a_message_of_a_client_unread_ends() {
     let daemon = Daemon::start(CONFIG);
@@ -164,7 +145,7 @@ fn another_closer_takes_the_place_of_one_that_is_killed() {
     say(&front, 13, 0, Some(&call));
     served(&front);
     let Some(watcher) = Watcher::new(&[call.as_fd()]) else { skip!("needs userfaultfd") };
-    kill_process(Pid::from_raw(first).expect("a process"), Signal::KILL).expect("our own process's child");
+    signal(first, Signal::KILL);
     until("there is another one", || children(daemon.pid(), "ringway-closer").iter().any(|process| *process != first));
     // Whatever the old one had, the new one has: this close waits in the new one.
     daemon.complains("the closer has ended");
@@ -184,7 +165,7 @@ fn the_end_of_a_closer_is_reported_also_if_the_switch_notices_it_when_it_closes_
         let first = closer(&daemon);
         // The thread that serves this front end, and the one that listens to the closer, go on at the same time.
         daemon.pause();
-        kill_process(Pid::from_raw(first).expect("a process"), Signal::KILL).expect("our own process's child");
+        signal(first, Signal::KILL);
         drop(front);
         daemon.signal(Signal::CONT);
         daemon.complains("the closer has ended");
@@ -194,9 +175,9 @@ fn the_end_of_a_closer_is_reported_also_if_the_switch_notices_it_when_it_closes_
 }
 
 /// Lets the closer have no further descriptors.
-fn starve(closer: i32) {
+fn starve(closer: u32) {
     let limit = Rlimit { current: Some(0), maximum: Some(0) };
-    prlimit(Pid::from_raw(closer), Resource::Nofile, limit).expect("our own process's child");
+    prlimit(Pid::from_raw(closer as i32), Resource::Nofile, limit).expect("our own process's child");
 }
 
 #[test]
@@ -208,7 +189,7 @@ fn no_client_gets_a_descriptor_that_the_closer_does_not_have() {
         let error = daemon.attach("lan0:one").expect_err("the closer has no copies").to_string();
         assert!(error.contains("the switch has no closer for the descriptors of another port"), "{error}");
     }
-    kill_process(Pid::from_raw(closer).expect("a process"), Signal::KILL).expect("our own process's child");
+    signal(closer, Signal::KILL);
     daemon.complains("the closer has ended");
     let _port = daemon.attach("lan0:one").expect("another closer has copies");
     assert!(daemon.stop().success());
@@ -272,12 +253,12 @@ fn others_attach_while_a_clients_memory_cannot_be_mapped() {
 fn no_change_waits_for_a_closer_that_does_not_answer() {
     let daemon = start();
     let stopped = closer(&daemon);
-    kill_process(Pid::from_raw(stopped).expect("a number"), Signal::STOP).expect("a signal");
+    signal(stopped, Signal::STOP);
     for kind in ["vhost-user", "e1000"] {
         daemon.ok(&["port", "add", &format!("new-{kind}"), "switch=lan0", &format!("kind={kind}")]);
     }
     // One that was waited for in vain would have been replaced.
     assert_eq!(children(daemon.pid(), "ringway-closer"), [stopped]);
-    kill_process(Pid::from_raw(stopped).expect("a number"), Signal::CONT).expect("a signal");
+    signal(stopped, Signal::CONT);
     drop(front_end(&daemon));
 }

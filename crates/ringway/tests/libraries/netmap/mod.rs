@@ -190,7 +190,7 @@ fn daemon_is_killed_under(program: &Path, name: &str) {
     let mut child = Ended(child.unwrap());
     let said = lines(child.stdout.take().unwrap());
     assert_eq!(said.recv_timeout(PATIENCE).unwrap(), "waiting");
-    daemon.signal(Signal::KILL);
+    daemon.kill();
     let output = Said::from(child.output());
     assert_eq!(output.code, Some(0), "{}", output.err);
 }
