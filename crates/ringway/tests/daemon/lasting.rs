@@ -67,8 +67,9 @@ fn programs_notice_no_more_than_a_pause_when_the_switch_is_killed_again_and_agai
     let came_all = |number: u64| came.iter().all(|came| came.load(Ordering::Relaxed) >= number);
     let mut sender = std::thread::scope(|scope| {
         let sending = scope.spawn(|| send(sender, &sent, &ends));
-        let receiving = [(one, &came[0]), (two, &came[1])].map(|(port, came)| scope.spawn(|| receive(port, came, &last)));
-        let signals = [Signal::KILL, Signal::SEGV, Signal::ABORT];
+        let receiving =
+            [(one, &came[0]), (two, &came[1])].map(|(port, came)| scope.spawn(|| receive(port, came, &last)));
+        let signals = [Signal::KILL, Signal::ABORT, Signal::TRAP];
         for kill in 0..whole(KILLS[0], KILLS[1]) {
             let before = came.each_ref().map(|came| came.load(Ordering::Relaxed));
             until("frames come", || came.iter().zip(before).all(|(now, before)| now.load(Ordering::Relaxed) > before));
@@ -78,14 +79,15 @@ fn programs_notice_no_more_than_a_pause_when_the_switch_is_killed_again_and_agai
         }
         ends.store(true, Ordering::Relaxed);
         let mut sender = sending.join().expect("no panic");
-        // Frames that no receiver has room for are dropped: the last one is sent until it comes.
-        let number = sent.load(Ordering::Relaxed) + 1;
-        last.store(number, Ordering::Relaxed);
+        // Frames that no receiver has room for are dropped: others follow until one has come.
+        let mut next = sent.load(Ordering::Relaxed) + 1;
+        last.store(next, Ordering::Relaxed);
         until("the last frame comes", || {
-            sender.tx().push(&frame(number));
+            next += u64::from(sender.tx().push(&frame(next)));
             sender.tx().flush();
             receiving.iter().all(|thread| thread.is_finished())
         });
+        sent.store(next, Ordering::Relaxed);
         receiving.into_iter().for_each(|thread| drop(thread.join().expect("no panic")));
         sender
     });
