@@ -108,18 +108,40 @@ fn programs_notice_no_more_than_a_pause_when_the_switch_is_killed_again_and_agai
 
 #[test]
 fn what_a_client_wrote_over_its_indices_costs_that_client_alone() {
-    let mut daemon = Daemon::start("");
+    let daemon = Daemon::start("");
     let [mut good, bad] = ["lan0:good", "lan0:bad"].map(|name| daemon.attach(name).expect("a port"));
     let mut other = daemon.attach("lan0:other").expect("a port");
     let doorbell = bad.layout().doorbell(0) + 4 * ringway_abi::doorbell::RX_SWITCH;
     let word = bad.memory().mapping().view(doorbell, 4).expect("inside");
     assert!(word.write(&u32::MAX.to_le_bytes()));
     daemon.kill_switch();
-    let mut bad = bad;
     until("the client is told", || bad.ended().is_some());
     let reason = bad.ended().expect("a reason");
     assert!(reason.contains("an index beyond its ring"), "{reason}");
     assert!(good.tx().push(&frame(7)));
     good.flush();
     until("others go on", || other.rx().drain(1, |_| ()) == 1);
+}
+
+#[test]
+fn a_successor_has_the_configuration_that_was_in_force_whatever_the_file_has_become() {
+    let config = |rate: &str| format!("[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\n{rate}");
+    let daemon = Daemon::start(&config(""));
+    let _client = daemon.attach("lan0:a").expect("a port");
+    daemon.ok(&["port", "set", "lan0:a", "weight=3"]);
+    let was = daemon.ok(&["config", "--changes"]);
+    daemon.write("[switch.lan0]\nnonsense = 1\n");
+    daemon.kill_switch();
+    assert_eq!(daemon.port("a")["state"], "up");
+    assert_eq!(daemon.ok(&["config", "--changes"]), was);
+    let said = daemon.ringway(&["reload"]);
+    assert!(said.code == Some(2) && said.err.contains("nonsense"), "{said:?}");
+    // What a reload brought is in force then.
+    daemon.write(&config("weight = 5\n"));
+    daemon.ok(&["reload"]);
+    let was = daemon.ok(&["config"]);
+    std::fs::remove_file(daemon.runtime_dir().join("../ringway.toml")).expect("the file");
+    daemon.kill_switch();
+    assert_eq!(daemon.port("a")["state"], "up");
+    assert_eq!(daemon.ok(&["config"]), was);
 }
