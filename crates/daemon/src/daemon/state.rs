@@ -154,6 +154,11 @@ impl Daemon {
         self.keeper = keeper.clone();
     }
 
+    /// Has the pollers end their batches and serve nobody any more. Waits at most so long for that.
+    pub fn halt(&self, within: Duration) {
+        self.engine.halt(within);
+    }
+
     /// Returns the events of front ends.
     pub fn events(&self) -> Arc<Events> {
         Arc::clone(&self.events)
