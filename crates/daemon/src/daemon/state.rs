@@ -80,6 +80,8 @@ pub struct Daemon {
     pub(super) opened: TriedDevices,
     /// Nobody is served yet.
     pub(super) is_starting: bool,
+    /// Ports of a predecessor are still to be made again: none is served before all are there, as frames for the others would be lost.
+    pub(super) is_taking_over: bool,
     /// All ports are closed: no change comes after that.
     pub(super) is_ending: bool,
     pub(super) captures: Captures,
@@ -134,6 +136,7 @@ impl Daemon {
             reopening: BTreeMap::new(),
             opened: TriedDevices::default(),
             is_starting: true,
+            is_taking_over: false,
             is_ending: false,
             captures: Captures::default(),
             programs: Programs::default(),
@@ -152,6 +155,14 @@ impl Daemon {
     /// What ports have outlives this process from now on, with this keeper.
     pub fn use_keeper(&mut self, keeper: &Link) {
         self.keeper = keeper.clone();
+        self.is_taking_over = keeper.predecessor().is_some();
+    }
+
+    /// All ports of a predecessor are there again.
+    pub(super) fn taken_over(&mut self) {
+        if std::mem::replace(&mut self.is_taking_over, false) {
+            self.publish();
+        }
     }
 
     /// Has the pollers end their batches and serve nobody any more. Waits at most so long for that.
@@ -319,6 +330,9 @@ impl Daemon {
 
     /// Publishes the live switches and ports to the pollers.
     pub(super) fn publish(&mut self) {
+        if self.is_taking_over {
+            return;
+        }
         self.end_monitors();
         let Self { captures, switches, running, .. } = self;
         captures.keep(|switch, name| {
