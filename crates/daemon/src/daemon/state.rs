@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use super::background::{BackgroundTask, BackgroundTasks, log_failed_close};
 use super::captures::Captures;
+use super::counted::Counted;
 use super::defects::Defects;
 use super::devices::{OpeningDevice, TriedDevices};
 use super::events::Events;
@@ -82,6 +83,8 @@ pub struct Daemon {
     pub(super) is_starting: bool,
     /// Ports of a predecessor are still to be made again: none is served before all are there, as frames for the others would be lost.
     pub(super) is_taking_over: bool,
+    /// What of counters and addresses is with the keeper.
+    pub(super) counted: Counted,
     /// All ports are closed: no change comes after that.
     pub(super) is_ending: bool,
     pub(super) captures: Captures,
@@ -137,6 +140,7 @@ impl Daemon {
             opened: TriedDevices::default(),
             is_starting: true,
             is_taking_over: false,
+            counted: Counted::default(),
             is_ending: false,
             captures: Captures::default(),
             programs: Programs::default(),
@@ -161,6 +165,7 @@ impl Daemon {
     /// All ports of a predecessor are there again.
     pub(super) fn taken_over(&mut self) {
         if std::mem::replace(&mut self.is_taking_over, false) {
+            self.go_on_counting();
             self.publish();
         }
     }

@@ -212,3 +212,37 @@ fn an_upgrade_under_traffic_loses_no_frame_and_a_version_that_cannot_go_on_chang
     let none = daemon.ringway(&["upgrade", "/nowhere/ringway"]);
     assert!(none.code == Some(1) && none.err.contains("cannot open /nowhere/ringway"), "{none:?}");
 }
+
+#[test]
+fn counters_never_fall_and_addresses_are_known_after_a_kill() {
+    let daemon = Daemon::start("");
+    let [mut a, mut b] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).expect("a port"));
+    let known = || daemon.ok(&["fdb", "lan0", "--json"]).contains("02:00:00:00:00:01");
+    until("the address is known", || {
+        a.tx().push(&frame(1));
+        a.flush();
+        b.rx().drain(256, |_| ());
+        known()
+    });
+    let shown = || ["a", "b"].map(|port| daemon.port(port));
+    let counts = |shown: &[serde_json::Value; 2]| {
+        let [a, b] = shown;
+        [&a["in"]["frames"], &a["in"]["bytes"], &b["out"]["frames"], &b["out"]["bytes"]]
+            .map(|count| count.as_u64().expect("a count"))
+    };
+    for _ in 0..whole(3, 20) {
+        let before = counts(&shown());
+        assert!(before[0] > 0, "{before:?}");
+        assert!(known());
+        daemon.kill_switch();
+        assert!(known(), "nobody has sent since");
+        let after = counts(&shown());
+        assert!(before.iter().zip(after).all(|(before, after)| *before <= after), "{before:?} {after:?}");
+        a.tx().push(&frame(1));
+        a.flush();
+        until("it goes on", || {
+            b.rx().drain(256, |_| ());
+            counts(&shown())[0] > after[0]
+        });
+    }
+}
