@@ -43,6 +43,14 @@ pub struct Predecessor {
     pub end: String,
 }
 
+impl Predecessor {
+    /// Returns true if one of them has served.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        self.failed < self.starts.get()
+    }
+}
+
 /// What a predecessor left under a name.
 #[derive(Debug)]
 pub struct Inherited {
@@ -199,6 +207,13 @@ impl Link {
             let _ = is_done.recv_timeout(time);
         }
         inner.waiting.lock().remove(&token);
+    }
+
+    /// Tells the keeper that the switch handles signals. It has kept them back until now.
+    pub fn hears_signals(&self) {
+        if let Some(inner) = &self.0 {
+            inner.say(&Message::Hears, &[]);
+        }
     }
 
     /// Tells the keeper what the switch is about.

@@ -42,6 +42,8 @@ pub(crate) enum Message {
     Release { token: u64, name: String },
     /// To the keeper: the switch is in this state.
     Is(State),
+    /// To the keeper: signals are handled from now on.
+    Hears,
     /// To the switch: what predecessors left follows, up to [`Message::All`]. `starts`: how many there were; `failed`: how many of them, in a row,
     /// never served; `end`: the end of the last one, for users.
     Begin { starts: u32, failed: u32, end: String },
@@ -72,6 +74,7 @@ impl Message {
             Self::Left { name, note } => named(5, 0, name, note),
             Self::All => named(6, 0, "", &[]),
             Self::Released { token } => named(7, *token, "", &[]),
+            Self::Hears => named(8, 0, "", &[]),
         }
     }
 
@@ -100,6 +103,7 @@ impl Message {
             5 => Self::Left { name: name()?, note: note.to_owned() },
             6 => Self::All,
             7 => Self::Released { token: number },
+            8 => Self::Hears,
             _ => return None,
         })
     }
@@ -186,6 +190,7 @@ mod tests {
             Message::Left { name, note: Vec::new() },
             Message::All,
             Message::Released { token: 1 << 40 },
+            Message::Hears,
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }

@@ -290,13 +290,8 @@ impl Daemon {
 
     /// Ends the switch with SIGKILL, and waits until a successor serves. Returns its process id.
     pub fn kill_switch(&self) -> u32 {
-        self.end_switch(Signal::KILL)
-    }
-
-    /// The same by any signal of which a process dies.
-    pub fn end_switch(&self, signal: Signal) -> u32 {
         let before = self.pid();
-        child::signal(before, signal);
+        child::signal(before, Signal::KILL);
         until("the switch is dead", || !is_running(before));
         let _ = self.status();
         self.pid()

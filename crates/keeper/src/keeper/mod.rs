@@ -72,7 +72,7 @@ pub fn run(options: Options<impl FnMut() -> Command>, notify: impl FnMut(Event))
     // With fewer descriptors it holds less.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let signals = Signals::new()?;
-    Keeper { options, notify, signals, store: Store::new(files_most()), told_to_end: None, was_ready: false }.run()
+    Keeper { options, notify, signals, store: Store::new(files_most()), told_to_end: None, is_last: false, was_ready: false }.run()
 }
 
 fn files_most() -> usize {
@@ -116,6 +116,8 @@ struct Keeper<C, N> {
     signals: Signals,
     store: Store,
     told_to_end: Option<Instant>,
+    /// No other switch follows this one: it was started to end in order what one that died has left.
+    is_last: bool,
     /// A switch has served.
     was_ready: bool,
 }
@@ -148,7 +150,7 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
             let was_ready = death.as_ref().is_ok_and(|death| death.was_ready);
             end = match death {
                 Ok(death) => {
-                    if let Some(ended) = self.is_last(&death) {
+                    if let Some(ended) = self.end_after(&death) {
                         return Ok(ended);
                     }
                     how(death.status)
@@ -156,38 +158,41 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
                 Err(why) => format!("it could not be started: {why}"),
             };
             let pause = pauses.next(was_ready.then(|| begun.elapsed()));
-            (self.notify)(Event::Died { how: end.clone(), pause });
-            if self.sleep(pause) {
-                return Ok(Ended { status: 0 });
+            let pause = if self.told_to_end.is_some() { Duration::ZERO } else { pause };
+            if self.told_to_end.is_some_and(|told| self.is_last || told.elapsed() >= self.options.end_within) {
+                return Ok(Ended { status: 1 });
             }
+            (self.notify)(Event::Died { how: end.clone(), pause });
+            self.sleep(pause);
+            self.is_last = self.told_to_end.is_some();
         }
     }
 
     /// Returns how the keeper ends, if no other switch is to be started.
-    fn is_last(&self, death: &Death) -> Option<Ended> {
+    fn end_after(&self, death: &Death) -> Option<Ended> {
         let ended = |status| Some(Ended { status });
         match death.status.code() {
             Some(0) => ended(0),
             // It says why it cannot start: so it would again.
             Some(code) if !self.was_ready => ended(u8::try_from(code).unwrap_or(1)),
             Some(code) if self.told_to_end.is_some() => ended(u8::try_from(code).unwrap_or(1)),
-            None if self.told_to_end.is_some() => ended(1),
+            // A last one ends in order what this one has left: sockets, and clients who want to know.
             _ => None,
         }
     }
 
-    /// Waits before another switch is started. Returns true if none is to be.
-    fn sleep(&mut self, pause: Duration) -> bool {
+    /// Waits before another switch is started, unless this is to end.
+    fn sleep(&mut self, pause: Duration) {
         let until = Instant::now() + pause;
         loop {
             if has_come(&self.signals.end) {
-                return true;
+                self.told_to_end.get_or_insert_with(Instant::now);
             }
             // A switch that starts reads its file anyway.
             has_come(&self.signals.reload);
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
+            if left.is_zero() || self.told_to_end.is_some() {
+                return;
             }
             let mut ends =
                 [PollFd::new(&self.signals.end, PollFlags::IN), PollFd::new(&self.signals.reload, PollFlags::IN)];
@@ -200,6 +205,9 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
         let mut unsent: VecDeque<Message> = std::iter::once(begin).chain(self.store.left()).collect();
         unsent.push_back(Message::All);
         let (mut was_ready, mut send_at) = (false, None);
+        if self.told_to_end.is_some() {
+            switch.tell(Signal::TERM);
+        }
         loop {
             let sends = !unsent.is_empty() && send_at.is_none();
             let killed_at = self.told_to_end.map(|told| told + self.options.end_within);
@@ -216,10 +224,10 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
             let [_, _, process, socket] = ends.map(|end| end.revents());
             if has_come(&self.signals.end) {
                 self.told_to_end.get_or_insert_with(Instant::now);
-                switch.signal(Signal::TERM);
+                switch.tell(Signal::TERM);
             }
             if has_come(&self.signals.reload) {
-                switch.signal(Signal::HUP);
+                switch.tell(Signal::HUP);
             }
             if killed_at.is_some_and(|at| at <= Instant::now()) {
                 switch.signal(Signal::KILL);
@@ -274,6 +282,7 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
                 Ok(Received::Message { message: Message::Release { token, name }, .. }) => {
                     self.store.release(&name, (token != 0).then(|| (token, switch.socket.clone())));
                 }
+                Ok(Received::Message { message: Message::Hears, .. }) => switch.hears(),
                 Ok(Received::Message { message: Message::Is(state), .. }) => {
                     if state == State::Ready && !std::mem::replace(was_ready, true) {
                         self.was_ready = true;

@@ -16,6 +16,10 @@ pub(super) struct Switch {
     pub(super) process: OwnedFd,
     /// The keeper's end.
     pub(super) socket: Arc<OwnedFd>,
+    /// It handles signals. Before, each would end it.
+    hears: bool,
+    /// Signals that have come before.
+    unheard: Vec<Signal>,
 }
 
 impl Switch {
@@ -28,7 +32,22 @@ impl Switch {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Self { child, process, socket: Arc::new(near) })
+        Ok(Self { child, process, socket: Arc::new(near), hears: false, unheard: Vec::new() })
+    }
+
+    /// Sends a signal once it handles signals.
+    pub(super) fn tell(&mut self, signal: Signal) {
+        if self.hears {
+            self.signal(signal);
+        } else if !self.unheard.contains(&signal) {
+            self.unheard.push(signal);
+        }
+    }
+
+    /// Sends what has come since its start. From now on it handles signals.
+    pub(super) fn hears(&mut self) {
+        self.hears = true;
+        std::mem::take(&mut self.unheard).into_iter().for_each(|signal| self.signal(signal));
     }
 
     /// Sends a signal, unless it has ended.

@@ -13,7 +13,7 @@ use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_with_doubts};
 use ringway_daemon::log;
 use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, serve};
-use ringway_keeper::{Link, State};
+use ringway_keeper::{Link, Predecessor, State};
 
 use crate::{closer, journal, keeper};
 
@@ -114,7 +114,7 @@ fn tell(keeper: &Link, event: Event) {
         Event::Ready => {
             tell_state(keeper, State::Ready);
             // To who started it, ports have accepted clients all the time.
-            if keeper.predecessor().is_none() {
+            if !keeper.predecessor().is_some_and(Predecessor::has_served) {
                 log::stdout().say("ready");
             }
         }
