@@ -21,9 +21,12 @@ use crate::{closer, journal, keeper};
 ///
 /// Prints "ready" when ports accept clients. A port whose device, namespace or socket is missing has failed and is tried again every
 /// second; a switch without its forwarding program drops all frames until the program is there. SIGHUP reads the configuration file
-/// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Exits 70
-/// with a message when a thread that everything needs has failed, so that a service manager starts it anew; feeds the watchdog of
+/// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Feeds the watchdog of
 /// systemd (WatchdogSec=) as long as all pollers and the control thread go on.
+///
+/// The process that is started is the keeper. It starts the switch as a second process, and another one at once when the switch dies, or ends
+/// with status 70 because a thread that everything needs has failed. TAP devices with their addresses and routes, the switch's
+/// own sockets and what commands changed stay; who connects meanwhile waits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway run                              # clients make switches and ports by attaching
