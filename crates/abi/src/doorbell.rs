@@ -60,6 +60,18 @@ pub struct WakeRequest {
 }
 
 impl WakeRequest {
+    /// No request, after others in the same word up to the one with this number.
+    #[must_use]
+    pub fn after(number: u32) -> Self {
+        Self { number, open: false }
+    }
+
+    /// The number of the last request.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
     /// Requests a wake-up at the next move of the other side's index. The caller must look at that index once more
     /// afterwards, and must not sleep if it has moved.
     #[inline]

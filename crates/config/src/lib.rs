@@ -43,7 +43,7 @@ pub use engine::{Engine, Idle};
 pub use host::Host;
 pub use identity::Identity;
 pub use limit::{Bucket, Excess, Limit, Storm};
-pub use load::{LoadError, Loaded, Places, load, load_with_doubts, parse};
+pub use load::{LoadError, Loaded, Places, load, load_text, load_with_doubts, parse};
 pub use model::Config;
 pub use port::{CallInterval, Calls, Coalesce, Direction, Placement, Port};
 pub use scope::KeyScope;

@@ -51,6 +51,8 @@ pub struct Loaded {
     pub doubts: Vec<String>,
     /// What is not there on this machine, in the same form.
     pub absent: Vec<String>,
+    /// The text that was read.
+    pub text: String,
 }
 
 /// The lines of a configuration file's sections.
@@ -95,14 +97,30 @@ pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
 /// # Errors
 /// It cannot be read, or holds mistakes: all of them.
 pub fn load_with_doubts(path: &Path, host: &Host) -> Result<Loaded, LoadError> {
+    load_text(path, contents(path)?, host)
+}
+
+/// Returns the text of a configuration file.
+///
+/// # Errors
+/// It cannot be read.
+fn contents(path: &Path) -> Result<String, LoadError> {
     let unreadable = |why| LoadError::Unreadable { path: path.to_owned(), why };
     let mut bytes = Vec::new();
     File::open(path).and_then(|f| f.take(FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(unreadable(io::Error::other(format!("it is larger than {} MiB", FILE_MAX >> 20))));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|e| unreadable(io::Error::other(format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()))))?;
+    String::from_utf8(bytes)
+        .map_err(|e| unreadable(io::Error::other(format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()))))
+}
+
+/// Reads a configuration file that had this text, and says what is doubtful in it.
+///
+/// # Errors
+/// It holds mistakes: all of them.
+pub fn load_text(path: &Path, text: String, host: &Host) -> Result<Loaded, LoadError> {
+    let unreadable = |why| LoadError::Unreadable { path: path.to_owned(), why };
     let source = path.display().to_string();
     let (root, mut config) = parse_tree(&source, &text, host)?;
     let doubts = doubts(&config, &DynamicPorts::new()).into_iter().map(|doubt| place(doubt, &root)).collect();
@@ -118,7 +136,7 @@ pub fn load_with_doubts(path: &Path, host: &Host) -> Result<Loaded, LoadError> {
     }
     let absent = absent(&config, &host.runtime_dir).into_iter().map(|finding| place(finding, &root)).collect();
     let absent = Rejected::new(&source, &text, absent).lines("warning: ").collect();
-    Ok(Loaded { config, doubts, absent })
+    Ok(Loaded { config, doubts, absent, text })
 }
 
 /// Reads configuration text that is called `source` in messages.

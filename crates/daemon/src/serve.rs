@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::daemon::attach::AttachHost;
+use crate::daemon::outliving::keep_configuration;
 use crate::daemon::running::Running;
 use crate::daemon::settle::{settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
@@ -42,6 +43,7 @@ const END_WITHIN: Duration = Duration::from_secs(8);
 /// Longest wait at the end for the log to be written.
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
+pub use crate::daemon::outliving::{configuration_left, give_up_after_failures};
 pub use ringway_port::run_closer;
 
 /// What to serve.
@@ -51,6 +53,8 @@ pub struct Options {
     pub runtime_dir: PathBuf,
     /// The file that `config` was read from, for reloading.
     pub file: Option<PathBuf>,
+    /// Its text.
+    pub text: String,
     /// The configuration.
     pub config: Config,
     /// Makes the command of a process that calls [`run_closer`]: it closes what clients can keep from being closed. Without one, clients can
@@ -152,6 +156,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     running.set_aside().iter().for_each(|said| tracing::warn!("{said}"));
     let mut daemon = Daemon::start(running)?;
     daemon.use_keeper(claim.keeper());
+    keep_configuration(claim.keeper(), &options.text);
     if let Some(lost) = &kept.lost {
         tracing::error!("{lost}");
     }

@@ -1,16 +1,17 @@
 //! The switch's side: what a predecessor left, and what a successor will find.
 
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
 use std::num::NonZeroU32;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -168,11 +169,8 @@ impl Link {
     /// Has the keeper close what a predecessor left and nobody has taken. Returns the names.
     pub fn release_rest(&self) -> Vec<String> {
         let Some(inner) = &self.0 else { return Vec::new() };
-        let rest = std::mem::take(&mut *inner.left.lock());
-        let names: Vec<_> = rest.keys().cloned().collect();
-        for name in &names {
-            inner.say(&Message::Release { token: 0, name: name.clone() }, &[]);
-        }
+        let names: Vec<_> = std::mem::take(&mut *inner.left.lock()).into_keys().collect();
+        names.iter().for_each(|name| self.release(name));
         names
     }
 
@@ -187,6 +185,38 @@ impl Link {
         }
         let message = Message::Keep { name: name.to_owned(), note: note.to_owned() };
         Ok(send(&inner.socket, &message, files, SendFlags::empty())?)
+    }
+
+    /// Has the keeper hold these bytes under this name, as many as they are.
+    ///
+    /// # Errors
+    /// See [`keep`](Self::keep), or the kernel has no memory left.
+    pub fn keep_bytes(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        if !self.is_kept() {
+            return Ok(());
+        }
+        let file: OwnedFd = rustix::fs::memfd_create("ringway-kept", MemfdFlags::CLOEXEC)?;
+        let mut file = File::from(file);
+        file.write_all(bytes)?;
+        self.keep(name, &[], &[file.as_fd()])
+    }
+
+    /// Takes the bytes that a predecessor left under this name.
+    #[must_use]
+    pub fn inherit_bytes(&self, name: &str) -> Option<Vec<u8>> {
+        let mut file = File::from(self.inherit(name)?.files.into_iter().next()?);
+        let mut bytes = Vec::new();
+        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
+        Some(bytes)
+    }
+
+    /// Has the keeper close what predecessors left, but for what `stays` by its name.
+    pub fn give_up(&self, stays: impl Fn(&str) -> bool) {
+        let Some(inner) = &self.0 else { return };
+        let given_up: Vec<_> = inner.left.lock().extract_if(|name, _| !stays(name)).collect();
+        for (name, _) in given_up {
+            self.release(&name);
+        }
     }
 
     /// Has the keeper close what it holds under this name, without waiting for that.

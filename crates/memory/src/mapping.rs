@@ -296,6 +296,17 @@ impl SharedMemory {
         Ok(Self { file: Arc::new(file), mapping })
     }
 
+    /// Maps memory that a predecessor of this process has made ([`SharedMemory::create`]) and a client has.
+    ///
+    /// # Errors
+    /// See [`SharedMemory::open`].
+    pub fn left(file: OwnedFd, bytes: usize) -> io::Result<Self> {
+        let Self { file, mapping } = Self::open(file, bytes)?;
+        let mut mapping = Arc::into_inner(mapping).ok_or(io::ErrorKind::Other)?;
+        mapping.shared = Some(SharedFile { file: Arc::clone(&file), owner: AtomicU32::new(0) });
+        Ok(Self { file, mapping: Arc::new(mapping) })
+    }
+
     /// Returns the descriptor to pass on.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {

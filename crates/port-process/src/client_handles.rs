@@ -1,12 +1,13 @@
 //! What the client of a process port gets.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_abi::Layout;
 use ringway_memory::SharedMemory;
 
+use crate::positions::Positions;
 use ringway_port::front_end::{ClientFd, Process};
 
 /// The parts of a process port that its client gets.
@@ -20,6 +21,21 @@ pub struct ClientHandles {
     pub call: Arc<ClientFd>,
     /// The layout of the shared memory.
     pub layout: Layout,
+    /// What a successor needs beside these, if the port outlives the switch. The client does not get it.
+    pub positions: Option<Positions>,
+}
+
+/// What a predecessor left of a process port.
+#[derive(Debug)]
+pub struct LeftPort {
+    /// The memory that the client has.
+    pub memory: OwnedFd,
+    /// See [`ClientHandles::kick`].
+    pub kick: OwnedFd,
+    /// See [`ClientHandles::call`].
+    pub call: OwnedFd,
+    /// See [`ClientHandles::positions`].
+    pub positions: OwnedFd,
 }
 
 impl ClientHandles {

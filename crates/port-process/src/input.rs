@@ -11,6 +11,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Stride, View};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, InputCapabilities, PortFault, WaitingPlace, WakeOn};
 
+use super::positions::{Positions, RingPositions};
 use super::region::part::Part;
 use super::ring::{Backing, PortMemory, Ring, RingMemory};
 
@@ -36,15 +37,35 @@ struct TxRing<B: Backing> {
     /// after `head` has changed.
     waiting_at: Option<u32>,
     wish: WakeRequest,
+    /// Where a successor finds how far this one came, if the port outlives the switch.
+    positions: Option<RingPositions>,
 }
 
 impl<B: Backing> ProcessInput<B> {
-    pub(super) fn new(memory: &PortMemory<B>, layout: &Layout) -> io::Result<Self> {
+    /// `positions`: of rings that outlive the switch; `is_left`: a predecessor has served them, and they go on from there.
+    ///
+    /// # Errors
+    /// The layout does not fit the memory, or a position its ring.
+    pub(super) fn new(
+        memory: &PortMemory<B>,
+        layout: &Layout,
+        positions: Option<&Positions>,
+        is_left: bool,
+    ) -> io::Result<Self> {
         let mut rings = Vec::new();
         for number in 0..layout.shape.tx_rings {
             let ring = Ring::transmit(memory, layout, number)?;
-            ring.doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
-            rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: WakeRequest::default() });
+            let positions = positions.map(|positions| positions.ring(number)).transpose()?;
+            let left = positions.as_ref().filter(|_| is_left);
+            let next = left.map_or(0, RingPositions::taken);
+            if next >= ring.slots {
+                return Err(io::Error::other("a position beyond its ring"));
+            }
+            let wish = left.map_or_else(WakeRequest::default, |left| WakeRequest::after(left.last_wish()));
+            let ring = TxRing { ring, next, taken: next, waiting_at: None, wish, positions };
+            ring.give_back();
+            ring.ring.doorbell[TX_SWITCH + WISH].store(0, Ordering::Relaxed);
+            rings.push(ring);
         }
         Ok(Self { rings, next_ring: 0, first_ring: 0, part: None })
     }
@@ -128,6 +149,9 @@ impl<B: Backing> Input for ProcessInput<B> {
         let mut pending = false;
         for ring in &mut self.rings {
             ring.wish.make(&ring.ring.doorbell[TX_SWITCH + WISH]);
+            if let Some(positions) = &ring.positions {
+                positions.note_wish(ring.wish.number());
+            }
             pending |= ring.pending();
         }
         Armed::with_kick(pending)
@@ -173,6 +197,7 @@ impl<B: Backing> TxRing<B> {
         let is_single = self.ring.after(at, 1) == head && !self.ring.offload && !batch.is_unlearned();
         if is_single && take_one(&memory, at, batch) {
             self.taken = head;
+            self.note_taken();
             return if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) };
         }
         let result = loop {
@@ -214,7 +239,15 @@ impl<B: Backing> TxRing<B> {
             }
         };
         self.taken = at;
+        self.note_taken();
         if self.ring.is_lost() { Err(self.ring.lost()) } else { result }
+    }
+
+    #[inline]
+    fn note_taken(&self) {
+        if let Some(positions) = &self.positions {
+            positions.note_taken(self.taken);
+        }
     }
 
     /// Undoes the last collect, except for its first `frames` frames. Returns how many of these there were. A client
@@ -227,6 +260,7 @@ impl<B: Backing> TxRing<B> {
             at = self.ring.after(at, 1);
         }
         self.taken = at;
+        self.note_taken();
         counted
     }
 
@@ -270,6 +304,7 @@ impl<B: Backing> TxRing<B> {
         if self.taken == self.next && at == head && at != self.next {
             self.waiting_at = Some(head);
         }
+        self.note_taken();
         self.release();
         if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) }
     }
@@ -302,6 +337,7 @@ impl<B: Backing> TxRing<B> {
             }
         }
         self.taken = at;
+        self.note_taken();
         self.release();
         if self.ring.is_lost() { Err(self.ring.lost()) } else { Ok(()) }
     }
@@ -313,7 +349,12 @@ impl<B: Backing> TxRing<B> {
         }
         self.next = self.taken;
         self.waiting_at = None;
-        // The client owns all slots again, except one (netmap: `tail` is one before the first slot in use).
+        self.give_back();
+    }
+
+    /// Gives the client all slots again, except one (netmap: `tail` is one before the first slot in use).
+    #[inline]
+    fn give_back(&self) {
         let tail = if self.next == 0 { self.ring.slots - 1 } else { self.next - 1 };
         self.ring.doorbell[TX_SWITCH + INDEX].store(tail, Ordering::Release);
     }

@@ -4,6 +4,7 @@
 //! - `region`: one memory for several ports, for the netmap API.
 //! - `pipe`: pipes between two programs.
 //! - `external`: memory that a client brings for its buffers.
+//! - `positions`: what a successor of the switch has to know of the rings.
 //! - `ring`: one ring of a client's memory, as the switch uses it.
 //! - `input`: the client's transmit rings; `output`: the client's receive rings.
 //!
@@ -20,6 +21,7 @@ pub mod fuzzing;
 mod input;
 mod output;
 mod pipe;
+mod positions;
 mod region;
 mod ring;
 mod server;
@@ -40,9 +42,10 @@ use ringway_runtime::{CallAccount, Called, Signal, Watch};
 use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
 use rustix::event::{EventfdFlags, eventfd};
 
-pub use client_handles::ClientHandles;
+pub use client_handles::{ClientHandles, LeftPort};
 pub use external::ExternalMemory;
 pub use pipe::{Pipe, PipeIo, check_unclosed_pipes, unclosed_pipes};
+pub use positions::Positions;
 pub use region::{Region, RegionError, RegionPort, Registration};
 use ringway_port::front_end::ClientFd;
 pub use ringway_port::front_end::Process;
@@ -69,10 +72,26 @@ pub fn open_with(
     layout: Layout,
     external: Option<Arc<ExternalMemory>>,
 ) -> io::Result<(PortIo, ClientHandles)> {
+    new_port(name, layout, external, None)
+}
+
+/// Makes a process port of this layout, like [`open`], that can outlive this process: a successor goes on with [`open_left`].
+///
+/// # Errors
+/// The kernel has no memory or descriptors left.
+pub fn open_lasting(name: &str, layout: Layout) -> io::Result<(PortIo, ClientHandles)> {
+    new_port(name, layout, None, Some(Positions::new()?))
+}
+
+fn new_port(
+    name: &str,
+    layout: Layout,
+    external: Option<Arc<ExternalMemory>>,
+    positions: Option<Positions>,
+) -> io::Result<(PortIo, ClientHandles)> {
     if layout.is_external() != external.is_some() {
         return Err(io::Error::other("the layout is that of another memory"));
     }
-    let shape = layout.shape;
     let memory = SharedMemory::create(name, layout.bytes)?;
     let whole = memory.mapping().whole();
     let mut inside = true;
@@ -84,31 +103,61 @@ pub fn open_with(
     }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     let new_eventfd = || Ok::<_, io::Error>(Arc::new(ClientFd::from(eventfd(0, flags)?)));
-    let (kick, call) = (new_eventfd()?, new_eventfd()?);
+    let ends = ClientHandles { memory, kick: new_eventfd()?, call: new_eventfd()?, layout, positions };
+    Ok((port(&ends, external, false)?, ends))
+}
+
+/// Goes on with the port of this layout that a predecessor left: behind the frames that it took last. Calls the client once, whatever it waits
+/// for. The client may have changed everything in its memory.
+///
+/// # Errors
+/// What was left does not fit the layout, or the kernel refuses.
+pub fn open_left(layout: Layout, left: LeftPort) -> io::Result<(PortIo, ClientHandles)> {
+    let LeftPort { memory, kick, call, positions } = left;
+    let memory = SharedMemory::left(memory, layout.bytes)?;
+    let [kick, call] = [kick, call].map(|file| Arc::new(ClientFd::from(file)));
+    let ends = ClientHandles { memory, kick, call, layout, positions: Some(Positions::left(positions)?) };
+    let port = port(&ends, None, true)?;
+    for reason in [CallReason::Room, CallReason::Frames] {
+        let _ = port.bell.ring(reason);
+    }
+    Ok((port, ends))
+}
+
+/// Makes the sides of a port with these ends. `is_left`: a predecessor has served it.
+fn port(ends: &ClientHandles, external: Option<Arc<ExternalMemory>>, is_left: bool) -> io::Result<PortIo> {
+    let ClientHandles { memory, kick, call, layout, positions } = ends;
+    let (own, shape, positions) = (memory.mapping(), layout.shape, positions.as_ref());
     let (input, output) = match external {
-        Some(external) => sides(memory.mapping(), external, &layout)?,
-        None => sides(memory.mapping(), Own, &layout)?,
+        Some(external) => sides(own, external, layout, positions, is_left)?,
+        None => sides(own, Own, layout, positions, is_left)?,
     };
     let pairs = 0..shape.tx_rings.max(shape.rx_rings);
-    let pairs = pairs.map(|pair| {
-        Ok(Pair { doorbell: ring::doorbell_of(memory.mapping(), &layout, pair)?, granted: Default::default() })
-    });
+    let pairs =
+        pairs.map(|pair| Ok(Pair { doorbell: ring::doorbell_of(own, layout, pair)?, granted: Default::default() }));
     let bell = ProcessBell {
         pairs: pairs.collect::<io::Result<_>>()?,
-        call: Arc::clone(&call),
+        call: Arc::clone(call),
         account: CallAccount::default(),
         blocked: AtomicBool::new(false),
     };
     let watch = Watch::new();
     watch.add(kick.clone())?;
     let signal = Signal::Kick(watch);
-    Ok((PortIo { input, output, bell: Box::new(bell), signal }, ClientHandles { memory, kick, call, layout }))
+    Ok(PortIo { input, output, bell: Box::new(bell), signal })
 }
 
 /// Makes both sides of a port, whose buffers lie in `backing`.
-fn sides<B: Backing>(own: &Arc<Mapping>, backing: B, layout: &Layout) -> io::Result<(Box<dyn Input>, Box<dyn Output>)> {
+fn sides<B: Backing>(
+    own: &Arc<Mapping>,
+    backing: B,
+    layout: &Layout,
+    positions: Option<&Positions>,
+    is_left: bool,
+) -> io::Result<(Box<dyn Input>, Box<dyn Output>)> {
     let memory = PortMemory { own: Arc::clone(own), backing };
-    Ok((Box::new(ProcessInput::new(&memory, layout)?), Box::new(ProcessOutput::new(&memory, layout)?)))
+    let input = ProcessInput::new(&memory, layout, positions, is_left)?;
+    Ok((Box::new(input), Box::new(ProcessOutput::new(&memory, layout, is_left)?)))
 }
 
 /// Wakes a client that has asked for it, when it has received frames or has room to send.

@@ -27,6 +27,8 @@ pub(super) struct ProcessOutput<B: Backing> {
     part: Option<Arc<Part>>,
     /// The number of lost frames that the client was told.
     told_lost: u32,
+    /// The part of them that predecessors have counted.
+    lost_before: u32,
 }
 
 struct RxRing<B: Backing> {
@@ -67,13 +69,21 @@ impl Tally {
 }
 
 impl<B: Backing> ProcessOutput<B> {
-    pub(super) fn new(memory: &PortMemory<B>, layout: &Layout) -> io::Result<Self> {
+    /// `is_left`: a predecessor has served the rings, and they go on from what their memory has.
+    ///
+    /// # Errors
+    /// The layout does not fit the memory, or an index in it its ring.
+    pub(super) fn new(memory: &PortMemory<B>, layout: &Layout, is_left: bool) -> io::Result<Self> {
         let rings = (0..layout.shape.rx_rings)
             .map(|number| {
-                Ok(RxRing { ring: Ring::receive(memory, layout, number)?, given: ClientSlots { head: 0, next: 0 } })
+                let ring = Ring::receive(memory, layout, number)?;
+                let given = if is_left { ClientSlots::left(&ring)? } else { ClientSlots { head: 0, next: 0 } };
+                Ok(RxRing { ring, given })
             })
-            .collect::<io::Result<_>>()?;
-        Ok(Self { rings, picks: Picks::new(), part: None, told_lost: 0 })
+            .collect::<io::Result<Vec<_>>>()?;
+        let lost = |ring: &RxRing<B>| ring.ring.doorbell[RX_SWITCH + LOST].load(Ordering::Relaxed);
+        let lost_before = rings.first().filter(|_| is_left).map_or(0, lost);
+        Ok(Self { rings, picks: Picks::new(), part: None, told_lost: lost_before, lost_before })
     }
 
     /// Keeps the port's part of its region until this side is dropped. Headers before frames have `prefix` bytes.
@@ -137,7 +147,7 @@ impl<B: Backing> Output for ProcessOutput<B> {
     #[cold]
     fn note_losses(&mut self, counters: &Counters) {
         // Modulo 2^32.
-        let lost = counters.lost_by_receiver() as u32;
+        let lost = self.lost_before.wrapping_add(counters.lost_by_receiver() as u32);
         if let Some(ring) = self.rings.first().filter(|_| lost != self.told_lost) {
             ring.ring.doorbell[RX_SWITCH + LOST].store(lost, Ordering::Relaxed);
             self.told_lost = lost;
@@ -187,6 +197,15 @@ fn deliver_spread<B: Backing>(
 }
 
 impl ClientSlots {
+    /// The slots that a predecessor has given. The client could write both indices: one that is wrong costs this client alone.
+    fn left<B: Backing>(ring: &Ring<B>) -> io::Result<Self> {
+        let index = |line: usize| {
+            let index = ring.doorbell[line + INDEX].load(Ordering::Acquire);
+            if index < ring.slots { Ok(index) } else { Err(io::Error::other("an index beyond its ring")) }
+        };
+        Ok(Self { head: index(RX_CLIENT)?, next: index(RX_SWITCH)? })
+    }
+
     /// Returns how many slots the switch may fill. As in netmap, one slot stays empty.
     #[inline]
     fn room<B: Backing>(&self, ring: &Ring<B>) -> u32 {

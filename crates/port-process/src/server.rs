@@ -8,6 +8,7 @@
 //!
 //! - `host`: what the server asks of the daemon. `send`: messages to clients.
 //! - `connection`: a connection, and how many of them a process may have.
+//! - `lasting`: clients that outlive the switch.
 //! - `thread`: what the server's thread has. `events`: its loop. `requests`: messages of clients, and the attach dialogue.
 //!   `ends`: how connections end. `limits`: their time limits.
 //! - `netmap`: the netmap dialogue, on connections whose first message says so. `netmap_requests`: their messages. `registering`: their
@@ -17,6 +18,7 @@ mod connection;
 mod ends;
 mod events;
 mod host;
+mod lasting;
 mod limits;
 mod mapping;
 mod netmap;
@@ -90,6 +92,7 @@ impl AttachServer {
             files,
             epoll,
             queue: Arc::clone(&queue),
+            keeper: keeper.clone(),
             clients: HashMap::new(),
             external: ExternalFiles::default(),
             next: FIRST_CLIENT,
@@ -100,6 +103,7 @@ impl AttachServer {
             at_host: false,
             strikes: PanicCounter::default(),
         };
+        server.take_over(keeper);
         let thread = std::thread::Builder::new().name("attach".into()).spawn(move || {
             run_or_exit("attach", || {
                 while let Err(place) = contain(|| server.run()) {

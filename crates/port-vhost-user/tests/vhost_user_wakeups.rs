@@ -74,9 +74,9 @@ fn no_burst_stands_still(idle: Idle, event_idx: bool) {
         }
         vm.kick_from(from, event_idx);
         all_used(&vm, &format!("burst {burst}"));
-        // About as long as an adaptive poller polls before it sleeps.
-        for _ in 0..random.below(4) * random.below(30) {
-            std::thread::yield_now();
+        // About as long as an adaptive poller polls before it sleeps. Yielding would wait for all that shares the processor.
+        for _ in 0..random.below(4) * random.below(30) * 50 {
+            std::hint::spin_loop();
         }
     }
 }

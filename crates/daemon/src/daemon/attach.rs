@@ -13,7 +13,7 @@ use ringway_config::keys::units::show_size;
 use ringway_config::{Create, Kind, Name, Port, Switch};
 use ringway_engine::{Client, Source};
 use ringway_port::PortIo;
-use ringway_port_process::{self as process, ClientId, ExternalMemory, Grant, Host, Process};
+use ringway_port_process::{self as process, ClientId, ExternalMemory, Grant, Host, LeftPort, Process};
 
 use super::defects::Pause;
 use super::live::{LiveSwitch, Monitored, NewPort};
@@ -82,8 +82,10 @@ impl Host for AttachHost {
         let Reservation { wanted, colour, existed, mac: _ } = self.lock().reserve(wanted)?;
         let label = wanted.label();
         let layout = request.layout(colour).map_err(|e| e.to_string())?;
-        let (sides, ends) =
-            process::open_with(&label, layout, memory).map_err(|e| format!("the switch cannot make {label}: {e}"))?;
+        let lasts = memory.is_none() && self.lock().keeper.is_kept();
+        let opened =
+            if lasts { process::open_lasting(&label, layout) } else { process::open_with(&label, layout, memory) };
+        let (sides, ends) = opened.map_err(|e| format!("the switch cannot make {label}: {e}"))?;
         if existed {
             // The port has limits of its predecessor, which only one port may use at a time.
             self.settle();
@@ -92,6 +94,27 @@ impl Host for AttachHost {
         // Until then a poller in the middle of its round does not deliver to this port.
         self.settle();
         Ok(Grant { ends, colour, mac })
+    }
+
+    fn take_over(
+        &mut self,
+        client: ClientId,
+        process: Process,
+        request: &Request,
+        colour: u32,
+        left: LeftPort,
+    ) -> Result<Grant, String> {
+        let Reservation { wanted, .. } = self.lock().reserve(Wanted::by(request)?)?;
+        let label = wanted.label();
+        let layout = request.layout(colour).map_err(|e| e.to_string())?;
+        let (sides, ends) =
+            process::open_left(layout, left).map_err(|e| format!("the switch cannot go on with {label}: {e}"))?;
+        let mac = self.lock().admit((client, process), &wanted, sides)?;
+        Ok(Grant { ends, colour, mac })
+    }
+
+    fn taken_over(&mut self) {
+        self.settle();
     }
 
     fn detach(&mut self, client: ClientId) {

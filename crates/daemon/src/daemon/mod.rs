@@ -7,6 +7,7 @@
 //! - [`programs`]: forwarding programs, loaded without the daemon's lock.
 //! - [`devices`]: network devices ([`wanted_device`]), opened without the daemon's lock.
 //! - `kept`: writes the state file, without the daemon's lock.
+//! - [`outliving`]: what of the daemon itself outlives it.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
 //! - [`running`]: the configuration, and the configuration that a request would make of it (pure).
@@ -45,6 +46,7 @@ mod missing_programs;
 mod namespaces;
 mod netmap;
 mod open;
+pub mod outliving;
 mod pipes;
 pub mod programs;
 mod recovery;

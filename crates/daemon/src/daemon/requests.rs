@@ -5,6 +5,7 @@ use ringway_config::Config;
 use ringway_config::diff::Action;
 use ringway_config::keys::{Name, Node, PortRef, Value};
 
+use super::outliving::keep_configuration;
 use super::programs::LoadedProgram;
 use super::refused::Refused;
 use super::running::{self, Running};
@@ -194,6 +195,7 @@ impl Daemon {
         self.programs.reload_changed();
         self.programs.missing.ask();
         let mut changes = self.apply(reread.merged.config.clone(), "")?;
+        keep_configuration(&self.keeper, &reread.text);
         let contradictions = self.running.reloaded(reread);
         for said in contradictions {
             tracing::warn!("{said}");

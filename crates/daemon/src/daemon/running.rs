@@ -18,7 +18,9 @@ use ringway_config::check::check;
 use ringway_config::doubts::doubts;
 use ringway_config::keys::{Entry, Keys, Node, PortRef, Value};
 use ringway_config::port::{self, DynamicPorts};
-use ringway_config::{Bucket, Config, Create, Forwarding, Host, Mistake, Name, Places, Port, Switch, load};
+use ringway_config::{
+    Bucket, Config, Create, Forwarding, Host, Loaded, Mistake, Name, Places, Port, Switch, load_with_doubts,
+};
 
 use super::refused::Refused;
 
@@ -231,9 +233,9 @@ impl Running {
                 "there is no configuration file to read again: \"ringway run\" was started without --config".to_owned(),
             )
         })?;
-        let from_file = load(file, &self.host)?;
+        let Loaded { config: from_file, text, .. } = load_with_doubts(file, &self.host)?;
         let merged = merge(&from_file, &self.changes(), dynamic, &self.host);
-        Ok(Reread { merged, from_file })
+        Ok(Reread { merged, from_file, text })
     }
 
     /// Checks that the parts of `config` and the dynamic ports agree: `before` are the dynamic ports now, `after` those with `config`.
@@ -287,6 +289,8 @@ pub struct Reread {
     /// The configuration with what commands changed.
     pub merged: Merged,
     from_file: Config,
+    /// The file's text.
+    pub text: String,
 }
 
 /// Reads keys.

@@ -188,15 +188,11 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
             if has_come(&self.signals.end) {
                 self.told_to_end.get_or_insert_with(Instant::now);
             }
-            // A switch that starts reads its file anyway.
-            has_come(&self.signals.reload);
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.told_to_end.is_some() {
                 return;
             }
-            let mut ends =
-                [PollFd::new(&self.signals.end, PollFlags::IN), PollFd::new(&self.signals.reload, PollFlags::IN)];
-            let _ = poll(&mut ends, Some(&timespec(left)));
+            let _ = poll(&mut [PollFd::new(&self.signals.end, PollFlags::IN)], Some(&timespec(left)));
         }
     }
 
@@ -205,9 +201,6 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
         let mut unsent: VecDeque<Message> = std::iter::once(begin).chain(self.store.left()).collect();
         unsent.push_back(Message::All);
         let (mut was_ready, mut send_at) = (false, None);
-        if self.told_to_end.is_some() {
-            switch.tell(Signal::TERM);
-        }
         loop {
             let sends = !unsent.is_empty() && send_at.is_none();
             let killed_at = self.told_to_end.map(|told| told + self.options.end_within);
@@ -216,18 +209,25 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
             let flags = if sends { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             let mut ends = [
                 PollFd::new(&self.signals.end, PollFlags::IN),
-                PollFd::new(&self.signals.reload, PollFlags::IN),
+                PollFd::new(&self.signals.reload, if switch.hears { PollFlags::IN } else { PollFlags::empty() }),
                 PollFd::new(&switch.process, PollFlags::IN),
                 PollFd::new(&*switch.socket, flags),
             ];
             let _ = poll(&mut ends, wait.as_ref());
             let [_, _, process, socket] = ends.map(|end| end.revents());
+            if process.contains(PollFlags::IN) {
+                // What it said before its end holds. Signals are for the next one.
+                self.hear(&mut switch, &mut was_ready, died);
+                return Death { status: switch.status(), was_ready };
+            }
             if has_come(&self.signals.end) {
                 self.told_to_end.get_or_insert_with(Instant::now);
-                switch.tell(Signal::TERM);
+                if switch.hears {
+                    switch.signal(Signal::TERM);
+                }
             }
-            if has_come(&self.signals.reload) {
-                switch.tell(Signal::HUP);
+            if switch.hears && has_come(&self.signals.reload) {
+                switch.signal(Signal::HUP);
             }
             if killed_at.is_some_and(|at| at <= Instant::now()) {
                 switch.signal(Signal::KILL);
@@ -238,11 +238,6 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
             send_at = send_at.filter(|at| *at > Instant::now());
             if send_at.is_none() && !self.send_left(&switch, &mut unsent) {
                 send_at = Some(Instant::now() + SEND_AGAIN);
-            }
-            if process.contains(PollFlags::IN) {
-                // What it said before its end holds.
-                self.hear(&mut switch, &mut was_ready, died);
-                return Death { status: switch.status(), was_ready };
             }
         }
     }
@@ -282,7 +277,12 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
                 Ok(Received::Message { message: Message::Release { token, name }, .. }) => {
                     self.store.release(&name, (token != 0).then(|| (token, switch.socket.clone())));
                 }
-                Ok(Received::Message { message: Message::Hears, .. }) => switch.hears(),
+                Ok(Received::Message { message: Message::Hears, .. }) => {
+                    switch.hears = true;
+                    if self.told_to_end.is_some() {
+                        switch.signal(Signal::TERM);
+                    }
+                }
                 Ok(Received::Message { message: Message::Is(state), .. }) => {
                     if state == State::Ready && !std::mem::replace(was_ready, true) {
                         self.was_ready = true;

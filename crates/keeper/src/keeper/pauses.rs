@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// A switch that lived so long was well.
-const WELL: Duration = Duration::from_secs(1);
+const WELL: Duration = Duration::from_millis(100);
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 

@@ -17,9 +17,7 @@ pub(super) struct Switch {
     /// The keeper's end.
     pub(super) socket: Arc<OwnedFd>,
     /// It handles signals. Before, each would end it.
-    hears: bool,
-    /// Signals that have come before.
-    unheard: Vec<Signal>,
+    pub(super) hears: bool,
 }
 
 impl Switch {
@@ -32,22 +30,7 @@ impl Switch {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Self { child, process, socket: Arc::new(near), hears: false, unheard: Vec::new() })
-    }
-
-    /// Sends a signal once it handles signals.
-    pub(super) fn tell(&mut self, signal: Signal) {
-        if self.hears {
-            self.signal(signal);
-        } else if !self.unheard.contains(&signal) {
-            self.unheard.push(signal);
-        }
-    }
-
-    /// Sends what has come since its start. From now on it handles signals.
-    pub(super) fn hears(&mut self) {
-        self.hears = true;
-        std::mem::take(&mut self.unheard).into_iter().for_each(|signal| self.signal(signal));
+        Ok(Self { child, process, socket: Arc::new(near), hears: false })
     }
 
     /// Sends a signal, unless it has ended.

@@ -32,8 +32,8 @@ impl Region {
         let part = Part::allocate(self, shape, colour, Buffers::Own)?;
         let (layout, mapping) = (part.layout, self.memory.mapping());
         let memory = PortMemory { own: Arc::clone(mapping), backing: Own };
-        let mut input = ProcessInput::new(&memory, &layout)?;
-        let mut output = ProcessOutput::new(&memory, &layout)?;
+        let mut input = ProcessInput::new(&memory, &layout, None, false)?;
+        let mut output = ProcessOutput::new(&memory, &layout, false)?;
         input.keep(Arc::clone(&part), wish.header.into());
         output.keep(Arc::clone(&part), wish.header.into());
         let (port, bell, signal) = RegionPort::new(part, colour, wish.header)?;

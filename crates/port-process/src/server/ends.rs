@@ -62,7 +62,7 @@ impl Server {
             let _ = shutdown(&connection.socket, Shutdown::Both);
             let (events, data) = (EventFlags::OUT | EventFlags::ET, EventData::new_u64(id));
             if epoll::modify(&self.epoll, &connection.socket, data, events).is_ok() {
-                self.clients.insert(id, Connection { state: State::Ended, ..connection });
+                self.clients.insert(id, Connection { state: State::Ended, kept: None, ..connection });
                 return;
             }
         }

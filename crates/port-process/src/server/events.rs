@@ -125,7 +125,7 @@ impl Server {
     fn connection(&self, socket: OwnedFd) -> Connection {
         let socket = ClientFd::from(socket);
         let (process, state) = (peer_process(&socket), State::Asking(Instant::now() + self.limits.request_within));
-        Connection { socket, state, takes_files: false, process, is_paused: false }
+        Connection { socket, state, takes_files: false, process, is_paused: false, kept: None }
     }
 
     /// No descriptor is left. Frees the spare one to accept and refuse the waiting connection, which would otherwise

@@ -7,7 +7,7 @@ use ringway_abi::netmap::{Family, Numbers, PortName, Register, Reply, Wish};
 use ringway_port::front_end::Process;
 use rustix::io::Errno;
 
-use super::super::client_handles::ClientHandles;
+use super::super::client_handles::{ClientHandles, LeftPort};
 use super::super::external::ExternalMemory;
 use super::super::region::Registration;
 
@@ -45,6 +45,24 @@ pub trait Host: NetmapHost + Send {
         request: Request,
         memory: Option<Arc<ExternalMemory>>,
     ) -> Result<Grant, String>;
+
+    /// Makes the port again that a predecessor made for a client: from what it left.
+    ///
+    /// # Errors
+    /// Why the client ends. The text is for the client.
+    fn take_over(
+        &mut self,
+        _client: ClientId,
+        _process: Process,
+        _request: &Request,
+        _colour: u32,
+        _left: LeftPort,
+    ) -> Result<Grant, String> {
+        Err("the switch was started anew".to_owned())
+    }
+
+    /// All clients that a predecessor left have their ports.
+    fn taken_over(&mut self) {}
 
     /// Removes the port of a client that has disconnected.
     fn detach(&mut self, client: ClientId);

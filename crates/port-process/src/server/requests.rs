@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::super::external::{ExternalMemory, Found};
 use super::connection::{Connection, State, check_unread};
 use super::host::{ClientId, Grant};
+use super::lasting;
 use super::mapping::Mapping;
 use super::queue::Command;
 use super::send::{send_with_descriptors, unsent};
@@ -72,11 +73,11 @@ impl Server {
             return self.refuse(id, &reason);
         }
         self.at_host = true;
-        let granted = self.host.attach(ClientId(id), process, request, memory);
+        let granted = self.host.attach(ClientId(id), process, request.clone(), memory);
         self.at_host = false;
         match granted {
             Err(reason) => self.refuse(id, &reason),
-            Ok(grant) => self.grant(id, grant),
+            Ok(grant) => self.grant(id, &request, grant),
         }
     }
 
@@ -161,7 +162,7 @@ impl Server {
         }
     }
 
-    fn grant(&mut self, id: u64, grant: Grant) {
+    fn grant(&mut self, id: u64, request: &Request, grant: Grant) {
         let Some(connection) = self.clients.get_mut(&id) else { return };
         let process = connection.process;
         connection.state = State::Attached;
@@ -180,6 +181,9 @@ impl Server {
                 Some(reason) => self.refuse(id, reason),
                 None => self.forget(id, true),
             }
+            return;
         }
+        // Who has got no answer would wait for it in vain.
+        connection.kept = lasting::keep(&self.keeper, request, grant.colour, &connection.socket, &grant.ends);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_keeper::Link;
 use ringway_port::front_end::Files;
 use ringway_runtime::PanicCounter;
 
@@ -27,6 +28,8 @@ pub(super) struct Server {
     pub(super) files: Files,
     pub(super) epoll: OwnedFd,
     pub(super) queue: Arc<Queue>,
+    /// Holds what outlives the switch.
+    pub(super) keeper: Link,
     pub(super) clients: HashMap<u64, Connection>,
     /// The memories that clients have brought.
     pub(super) external: ExternalFiles,

@@ -6,6 +6,7 @@ mod daemon;
 mod failures;
 mod keeper;
 mod killed;
+mod lasting;
 mod log;
 mod missing;
 mod sockets;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use ringway_api::patience;
 use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
-use ringway_config::{Config, Host, LoadError, Loaded, load_with_doubts};
+use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
 use ringway_daemon::log;
-use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, serve};
+use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, configuration_left, give_up_after_failures, serve};
 use ringway_keeper::{Link, Predecessor, State};
 
 use crate::{closer, journal, keeper};
@@ -63,11 +63,19 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         }
     };
     let host = Host::here(&context.runtime_dir);
-    let Loaded { config, doubts, absent } =
-        match args.config.as_deref().map(|file| load_with_doubts(file, &host)).transpose() {
-            Ok(loaded) => loaded.unwrap_or_default(),
-            Err(error) => return refuse(&error),
-        };
+    give_up_after_failures(&link);
+    let loaded = match &args.config {
+        None => Ok(Loaded::default()),
+        // A successor starts with what was in force. What the file has become is for the next reload.
+        Some(file) => match configuration_left(&link).and_then(|text| load_text(file, text, &host).ok()) {
+            Some(left) => Ok(left),
+            None => load_with_doubts(file, &host),
+        },
+    };
+    let Loaded { config, doubts, absent, text } = match loaded {
+        Ok(loaded) => loaded,
+        Err(error) => return refuse(&error),
+    };
     if args.check {
         doubts.iter().chain(&absent).for_each(|warning| eprintln!("{warning}"));
         if let Err(error) = check(&config) {
@@ -82,6 +90,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let options = Options {
         runtime_dir: context.runtime_dir.clone(),
         file,
+        text,
         config,
         closer: Some(closer::command),
         watchdog,
