@@ -72,7 +72,16 @@ pub fn run(options: Options<impl FnMut() -> Command>, notify: impl FnMut(Event))
     // With fewer descriptors it holds less.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let signals = Signals::new()?;
-    Keeper { options, notify, signals, store: Store::new(files_most()), told_to_end: None, is_last: false, was_ready: false }.run()
+    Keeper {
+        options,
+        notify,
+        signals,
+        store: Store::new(files_most()),
+        told_to_end: None,
+        is_last: false,
+        was_ready: false,
+    }
+    .run()
 }
 
 fn files_most() -> usize {

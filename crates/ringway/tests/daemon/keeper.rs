@@ -142,7 +142,8 @@ fn after_twenty_kills_in_a_row_everything_is_there() {
         last = next;
     }
     let status = daemon.status();
-    let ports: Vec<_> = status["ports"].as_array().unwrap().iter().map(|port| (&port["name"], &port["state"])).collect();
+    let ports: Vec<_> =
+        status["ports"].as_array().unwrap().iter().map(|port| (&port["name"], &port["state"])).collect();
     assert_eq!(serde_json::json!(ports), serde_json::json!([["a", "waiting"], ["b", "waiting"], ["vm", "waiting"]]));
     assert_eq!(status["faults"], serde_json::json!([]));
     assert_eq!(daemon.port("b")["weight"], 3);
