@@ -147,6 +147,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut terminate = listen_to(SignalKind::terminate())?;
     let mut interrupt = listen_to(SignalKind::interrupt())?;
     let mut hangup = listen_to(SignalKind::hangup())?;
+    claim.keeper().hears_signals();
 
     let sockets = options.config.sockets.clone();
     let state = StateFile::open(&options.config.state.file, claim.path(), options.file.as_deref())
@@ -167,18 +168,24 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let engine_changed = daemon.engine_changed();
     let events = daemon.events();
     let daemon = Arc::new(Mutex::new(daemon));
+    let mut starting = Box::pin(start(&daemon));
     let begun = tokio::select! {
-        begun = start(&daemon) => Some(begun?),
+        begun = &mut starting => Some(begun?),
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
     let Some(mut loading) = begun else {
         notify(Event::Stopping);
         end_process_within(patience(END_WITHIN));
+        if claim.keeper().predecessor().is_some() {
+            // What is left is taken over, to be ended in order. Whatever keeps it from that is no news.
+            let _ = starting.await;
+        }
         return end(&daemon).await;
     };
     let hand_over = claim.keeper().hand_over_signal().map_err(|why| system("no descriptors are left", why))?;
     let hand_over = hand_over.and_then(|signal| Receiver::from_owned_fd_unchecked(signal).ok());
+    drop(starting);
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))), claim.keeper())
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;

@@ -46,6 +46,14 @@ pub struct Predecessor {
     pub end: String,
 }
 
+impl Predecessor {
+    /// Returns true if one of them has served.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        self.failed < self.starts.get()
+    }
+}
+
 /// What a predecessor left under a name.
 #[derive(Debug)]
 pub struct Inherited {
@@ -243,6 +251,13 @@ impl Link {
     /// No descriptor is left.
     pub fn hand_over_signal(&self) -> io::Result<Option<OwnedFd>> {
         self.0.as_ref().map(|inner| inner.hand_over.try_clone()).transpose()
+    }
+
+    /// Tells the keeper that the switch handles signals. It has kept them back until now.
+    pub fn hears_signals(&self) {
+        if let Some(inner) = &self.0 {
+            inner.say(&Message::Hears, &[]);
+        }
     }
 
     /// Tells the keeper what the switch is about.

@@ -44,6 +44,8 @@ pub(crate) enum Message {
     Release { token: u64, name: String },
     /// To the keeper: the switch is in this state.
     Is(State),
+    /// To the keeper: signals are handled from now on.
+    Hears,
     /// To the switch: what predecessors left follows, up to [`Message::All`]. `starts`: how many there were; `failed`: how many of them, in a row,
     /// never served; `end`: the end of the last one, for users.
     Begin { starts: u32, failed: u32, end: String },
@@ -77,6 +79,7 @@ impl Message {
             Self::All => named(6, 0, "", &[]),
             Self::Released { token } => named(7, *token, "", &[]),
             Self::HandOver => named(8, 0, "", &[]),
+            Self::Hears => named(9, 0, "", &[]),
         }
     }
 
@@ -107,6 +110,7 @@ impl Message {
             6 => Self::All,
             7 => Self::Released { token: number },
             8 => Self::HandOver,
+            9 => Self::Hears,
             _ => return None,
         })
     }
@@ -228,6 +232,7 @@ mod tests {
             Message::All,
             Message::Released { token: 1 << 40 },
             Message::HandOver,
+            Message::Hears,
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
@@ -243,7 +248,7 @@ mod tests {
         assert_eq!(Message::decode(&keep(NAME_MOST + 1, 0)), None);
         assert_eq!(Message::decode(&keep(1, NOTE_MOST + 1)), None);
         assert_eq!(Message::decode(&keep(0, 1)), None, "a name is needed");
-        assert_eq!(Message::decode(&[9; 16]), None);
+        assert_eq!(Message::decode(&[10; 16]), None);
         assert_eq!(Message::decode(&[3; 16]), None, "no such state");
     }
 }

@@ -103,6 +103,7 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
         executable: None,
         upgrade: None,
         told_to_end: None,
+        is_last: false,
         was_ready: false,
     };
     keeper.run()
@@ -153,6 +154,8 @@ struct Keeper<C, N> {
     executable: Option<OwnedFd>,
     upgrade: Option<Upgrade>,
     told_to_end: Option<Instant>,
+    /// No other switch follows this one: it was started to end in order what one that died has left.
+    is_last: bool,
     /// A switch has served.
     was_ready: bool,
 }
@@ -211,15 +214,18 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 }
             }
             if let Ok(status) = status
-                && let Some(ended) = self.is_last(status)
+                && let Some(ended) = self.end_after(status)
             {
                 return Ok(ended);
             }
             let pause = pauses.next(was_ready.then(|| begun.elapsed()));
-            (self.notify)(Event::Died { how: end.clone(), pause });
-            if self.sleep(pause) {
-                return Ok(Ended { status: 0 });
+            let pause = if self.told_to_end.is_some() { Duration::ZERO } else { pause };
+            if self.told_to_end.is_some_and(|told| self.is_last || told.elapsed() >= self.options.end_within) {
+                return Ok(Ended { status: 1 });
             }
+            (self.notify)(Event::Died { how: end.clone(), pause });
+            self.sleep(pause);
+            self.is_last = self.told_to_end.is_some();
         }
     }
 
@@ -235,34 +241,30 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     }
 
     /// Returns how the keeper ends, if no other switch is to be started.
-    fn is_last(&self, status: ExitStatus) -> Option<Ended> {
+    fn end_after(&self, status: ExitStatus) -> Option<Ended> {
         let ended = |status| Some(Ended { status });
         match status.code() {
             Some(0) => ended(0),
             // It says why it cannot start: so it would again.
             Some(code) if !self.was_ready => ended(u8::try_from(code).unwrap_or(1)),
             Some(code) if self.told_to_end.is_some() => ended(u8::try_from(code).unwrap_or(1)),
-            None if self.told_to_end.is_some() => ended(1),
+            // A last one ends in order what this one has left: sockets, and clients who want to know.
             _ => None,
         }
     }
 
-    /// Waits before another switch is started. Returns true if none is to be.
-    fn sleep(&mut self, pause: Duration) -> bool {
+    /// Waits before another switch is started, unless this is to end.
+    fn sleep(&mut self, pause: Duration) {
         let until = Instant::now() + pause;
         loop {
             if has_come(&self.signals.end) {
-                return true;
+                self.told_to_end.get_or_insert_with(Instant::now);
             }
-            // A switch that starts reads its file anyway.
-            has_come(&self.signals.reload);
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
+            if left.is_zero() || self.told_to_end.is_some() {
+                return;
             }
-            let ends = [&self.signals.end, &self.signals.reload];
-            let mut ends = ends.map(|end| PollFd::new(end, PollFlags::IN));
-            let _ = poll(&mut ends, Some(&timespec(left)));
+            let _ = poll(&mut [PollFd::new(&self.signals.end, PollFlags::IN)], Some(&timespec(left)));
         }
     }
 
@@ -270,11 +272,18 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn serve(&mut self, mut serving: Serving) -> (ExitStatus, bool) {
         loop {
             self.wait(&serving);
+            if has_ended(&serving.switch.process) {
+                // What it said before its end holds. Signals are for the next one.
+                self.hear(&mut serving);
+                return (serving.switch.status(), serving.was_ready);
+            }
             if has_come(&self.signals.end) {
                 self.told_to_end.get_or_insert_with(Instant::now);
-                serving.switch.signal(Signal::TERM);
+                if serving.switch.hears {
+                    serving.switch.signal(Signal::TERM);
+                }
             }
-            if has_come(&self.signals.reload) {
+            if serving.switch.hears && has_come(&self.signals.reload) {
                 serving.switch.signal(Signal::HUP);
             }
             if self.told_to_end.is_some_and(|told| told.elapsed() >= self.options.end_within) {
@@ -286,11 +295,6 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 serving.send_at = Some(Instant::now() + SEND_AGAIN);
             }
             self.go_on_with_upgrade(&serving);
-            if has_ended(&serving.switch.process) {
-                // What it said before its end holds.
-                self.hear(&mut serving);
-                return (serving.switch.status(), serving.was_ready);
-            }
         }
     }
 
@@ -305,7 +309,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let sends = !serving.unsent.is_empty() && serving.send_at.is_none();
         let mut ends = vec![
             PollFd::new(&self.signals.end, PollFlags::IN),
-            PollFd::new(&self.signals.reload, PollFlags::IN),
+            PollFd::new(&self.signals.reload, if serving.switch.hears { PollFlags::IN } else { PollFlags::empty() }),
             PollFd::new(&serving.switch.process, PollFlags::IN),
             PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }),
         ];
@@ -391,6 +395,12 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 }
                 Ok(Received::Message { message: Message::Release { token, name }, .. }) => {
                     self.store.release(&name, (token != 0).then(|| (token, serving.switch.socket.clone())));
+                }
+                Ok(Received::Message { message: Message::Hears, .. }) => {
+                    serving.switch.hears = true;
+                    if self.told_to_end.is_some() {
+                        serving.switch.signal(Signal::TERM);
+                    }
                 }
                 Ok(Received::Message { message: Message::Is(state), .. }) => {
                     if state == State::Ready && !std::mem::replace(&mut serving.was_ready, true) {

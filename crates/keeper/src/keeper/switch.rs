@@ -16,6 +16,8 @@ pub(super) struct Switch {
     pub(super) process: OwnedFd,
     /// The keeper's end.
     pub(super) socket: Arc<OwnedFd>,
+    /// It handles signals. Before, each would end it.
+    pub(super) hears: bool,
 }
 
 impl Switch {
@@ -28,7 +30,7 @@ impl Switch {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Self { child, process, socket: Arc::new(near) })
+        Ok(Self { child, process, socket: Arc::new(near), hears: false })
     }
 
     /// Sends a signal, unless it has ended.

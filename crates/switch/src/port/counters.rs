@@ -274,8 +274,9 @@ impl CountersReading {
                 "coalesced" => all.coalesced = count,
                 "moves_held" => all.moves_held = count,
                 _ => {
-                    let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
-                    reason.map(|reason| all.drops[*reason as usize] = count);
+                    if let Some(at) = DropReason::ALL.iter().position(|reason| reason.name() == name) {
+                        all.drops[at] = count;
+                    }
                 }
             }
         }

@@ -15,7 +15,7 @@ use ringway_daemon::log;
 use ringway_daemon::serve::{
     Event, FLUSH_WITHIN, Options, check, check_version, configuration_left, give_up_some, serve,
 };
-use ringway_keeper::{Link, Role, State};
+use ringway_keeper::{Link, Predecessor, Role, State};
 
 use crate::{closer, journal, keeper};
 
@@ -23,9 +23,12 @@ use crate::{closer, journal, keeper};
 ///
 /// Prints "ready" when ports accept clients. A port whose device, namespace or socket is missing has failed and is tried again every
 /// second; a switch without its forwarding program drops all frames until the program is there. SIGHUP reads the configuration file
-/// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Exits 70
-/// with a message when a thread that everything needs has failed, so that a service manager starts it anew; feeds the watchdog of
+/// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Feeds the watchdog of
 /// systemd (WatchdogSec=) as long as all pollers and the control thread go on.
+///
+/// The process that is started is the keeper. It starts the switch as a second process, and another one at once when the switch dies, or ends
+/// with status 70 because a thread that everything needs has failed. TAP devices with their addresses and routes, the switch's
+/// own sockets and what commands changed stay; who connects meanwhile waits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway run                              # clients make switches and ports by attaching
@@ -146,7 +149,7 @@ fn tell(keeper: &Link, event: Event) {
         Event::Ready => {
             tell_state(keeper, State::Ready);
             // To who started it, ports have accepted clients all the time.
-            if keeper.predecessor().is_none() {
+            if !keeper.predecessor().is_some_and(Predecessor::has_served) {
                 log::stdout().say("ready");
             }
         }
