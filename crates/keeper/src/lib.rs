@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod keeper;
 mod link;
 mod message;
