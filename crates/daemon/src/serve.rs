@@ -46,7 +46,7 @@ const HALTED_WITHIN: Duration = Duration::from_millis(200);
 /// Longest wait at the end for the log to be written.
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
-pub use crate::daemon::outliving::{check_version, configuration_left, give_up_some};
+pub use crate::daemon::outliving::{CHECKED, check_version, configuration_left, give_up_some};
 pub use ringway_port::run_closer;
 
 /// What to serve.
@@ -159,7 +159,6 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     running.set_aside().iter().for_each(|said| tracing::warn!("{said}"));
     let mut daemon = Daemon::start(running)?;
     daemon.use_keeper(claim.keeper());
-    keep_version(claim.keeper());
     keep_configuration(claim.keeper(), &options.text);
     if let Some(lost) = &kept.lost {
         tracing::error!("{lost}");
@@ -170,7 +169,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let daemon = Arc::new(Mutex::new(daemon));
     let mut starting = Box::pin(start(&daemon));
     let begun = tokio::select! {
-        begun = &mut starting => Some(begun?),
+        begun = &mut starting => Some(needed(claim, begun)?),
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
@@ -183,14 +182,16 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         }
         return end(&daemon).await;
     };
-    let hand_over = claim.keeper().hand_over_signal().map_err(|why| system("no descriptors are left", why))?;
+    let hand_over = claim.keeper().hand_over_signal().map_err(|why| system("no descriptors are left", why));
+    let hand_over = needed(claim, hand_over)?;
     let hand_over = hand_over.and_then(|signal| Receiver::from_owned_fd_unchecked(signal).ok());
     drop(starting);
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))), claim.keeper())
-        .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
+        .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why));
+    let attach = needed(claim, attach)?;
     let open_to = sockets.attach.get().set(&attach_socket);
-    open_to.map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why))?;
+    needed(claim, open_to.map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why)))?;
     lock(&daemon).set_disconnector(attach.disconnector());
     let control_socket = claim.socket(CONTROL_SOCKET);
     let listen = || {
@@ -202,9 +203,11 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         let again = attach.listen_again(&sockets.attach.get());
         again.map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))
     };
-    let mut api = listen()?;
+    let mut api = needed(claim, listen())?;
     let [mut attach_path, mut control_path] = [&attach_socket, &control_socket].map(SocketPath::new);
 
+    // Before, an older version may have to go on with what it knows.
+    keep_version(claim.keeper());
     notify(Event::Ready);
     // Ports that are not configured any more, and what this version has no use for.
     claim.keeper().release_rest().iter().for_each(|name| tracing::debug!("{name} is let go: nothing takes it over"));
@@ -273,11 +276,25 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     end(&daemon).await
 }
 
+/// Returns what a daemon needs to serve. A successor without it ends at once, and leaves everything as it is for another one: to end in order
+/// would take it from the clients.
+fn needed<T, E: Into<ServeError>>(claim: &RuntimeDir, had: Result<T, E>) -> Result<T, ServeError> {
+    had.map_err(|why| {
+        let why = why.into();
+        if claim.keeper().predecessor().is_some() {
+            tracing::error!("{why}");
+            log::flush(FLUSH_WITHIN);
+            std::process::exit(1);
+        }
+        why
+    })
+}
+
 /// Ends the process at the boundary of a batch, with everything as it is: a successor goes on with it.
 fn leave_to_successor(daemon: &Mutex<Daemon>) -> ! {
-    let daemon = lock(daemon);
+    let mut daemon = lock(daemon);
     daemon.halt(HALTED_WITHIN);
-    log::flush(FLUSH_WITHIN);
+    daemon.keep_all();
     // Nothing is closed or removed, as nothing is dropped.
     std::process::exit(0)
 }

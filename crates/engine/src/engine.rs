@@ -152,7 +152,9 @@ impl Engine {
         self.shared.relief.wake();
         self.shared.states.iter().for_each(|state| state.wake());
         let until = Instant::now() + within;
-        while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < until {
+        let relieving = self.shared.relief.take_successors();
+        let are_done = || self.threads.iter().chain(&relieving).all(JoinHandle::is_finished);
+        while !are_done() && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(50));
         }
     }

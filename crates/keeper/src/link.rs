@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -21,6 +22,8 @@ use crate::message::{BYTES_MOST, FILES_MOST, Message, NAME_MOST, NOTE_MOST, Rece
 
 /// Longest wait for the keeper to take a message. It takes each at once, unless it was stopped.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// Most bytes that are kept as a file.
+const BYTES_KEPT_MOST: u64 = 64 << 20;
 /// Longest wait for what a predecessor left.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -108,6 +111,7 @@ impl Link {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LEFT_WITHIN))?;
         let mut bytes = vec![0; BYTES_MOST + 1];
         let (mut predecessor, mut left, mut first) = (None, HashMap::new(), 1);
+        let mut cut = Vec::new();
         loop {
             match receive(&socket, &mut bytes, RecvFlags::empty())? {
                 Received::Message { message: Message::Begin { starts, failed, end }, .. } => {
@@ -116,12 +120,14 @@ impl Link {
                 }
                 Received::Message { message: Message::Left { name, note }, files, whole } => {
                     // What is not whole is lost, as if it had never been kept.
-                    if whole {
+                    if !whole {
+                        cut.push(name);
+                    } else {
                         left.insert(name.clone(), Inherited { name, note, files });
                     }
                 }
                 Received::Message { message: Message::All, .. } => break,
-                Received::Message { .. } | Received::Nonsense | Received::End => return Err(NotStarted::Keeper),
+                Received::Message { .. } | Received::Nonsense(_) | Received::End => return Err(NotStarted::Keeper),
             }
         }
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, None)?;
@@ -134,6 +140,9 @@ impl Link {
             waiting: Mutex::default(),
         };
         let inner = Arc::new(inner);
+        for name in cut {
+            inner.say(&Message::Release { token: 0, name }, &[]);
+        }
         let hears = Arc::clone(&inner);
         let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || hears.listen());
         thread.map_err(|_| NotStarted::Keeper)?;
@@ -209,9 +218,11 @@ impl Link {
     /// Takes the bytes that a predecessor left under this name.
     #[must_use]
     pub fn inherit_bytes(&self, name: &str) -> Option<Vec<u8>> {
-        let mut file = File::from(self.inherit(name)?.files.into_iter().next()?);
-        let mut bytes = Vec::new();
-        file.rewind().and_then(|()| file.read_to_end(&mut bytes)).ok()?;
+        let file = File::from(self.inherit(name)?.files.into_iter().next()?);
+        // Anything else might never end.
+        let meta = file.metadata().ok().filter(|meta| meta.is_file() && meta.len() <= BYTES_KEPT_MOST)?;
+        let mut bytes = vec![0; usize::try_from(meta.len()).ok()?];
+        file.read_exact_at(&mut bytes, 0).ok()?;
         Some(bytes)
     }
 

@@ -19,6 +19,8 @@ pub const NAME_MOST: usize = 128;
 pub const NOTE_MOST: usize = 32 << 10;
 /// Most files under one name.
 pub const FILES_MOST: usize = 64;
+/// Most files in one message (`SCM_MAX_FD`): the kernel closes what there is no room for, and a close can wait.
+const FILES_IN_MESSAGE: usize = 253;
 /// Most bytes of a message.
 pub(crate) const BYTES_MOST: usize = 16 + NAME_MOST + NOTE_MOST;
 
@@ -157,8 +159,8 @@ pub(crate) fn send_bytes(
 pub(crate) enum Received {
     /// A message, with its files. `whole`: all files have arrived; otherwise no descriptor was left for some.
     Message { message: Message, files: Vec<OwnedFd>, whole: bool },
-    /// Something that is no message.
-    Nonsense,
+    /// Something that is no message, with these files.
+    Nonsense(Vec<OwnedFd>),
     /// The other end is closed.
     End,
 }
@@ -169,12 +171,15 @@ pub(crate) enum Received {
 /// The kernel refuses; `AGAIN`: there is none.
 pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
     let (len, files, flags) = receive_all(socket, bytes, flags)?;
-    if len == 0 {
+    if len == 0 && files.is_empty() {
         return Ok(Received::End);
     }
     let whole = !flags.contains(ReturnFlags::CTRUNC);
     let message = Message::decode(&bytes[..len]).filter(|_| !flags.contains(ReturnFlags::TRUNC));
-    Ok(message.map_or(Received::Nonsense, |message| Received::Message { message, files, whole }))
+    Ok(match message {
+        Some(message) if files.len() <= FILES_MOST => Received::Message { message, files, whole },
+        _ => Received::Nonsense(files),
+    })
 }
 
 /// Receives bytes with files.
@@ -194,7 +199,7 @@ fn receive_all(
     bytes: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Vec<OwnedFd>, ReturnFlags), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_IN_MESSAGE))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let received = loop {

@@ -62,6 +62,10 @@ impl<B: Backing> ProcessInput<B> {
                 return Err(io::Error::other("a position beyond its ring"));
             }
             let wish = left.map_or_else(WakeRequest::default, |left| WakeRequest::after(left.last_wish()));
+            if let Some(left) = left {
+                // Another successor may follow before the next request is noted.
+                left.note_wish(wish.number());
+            }
             let ring = TxRing { ring, next, taken: next, waiting_at: None, wish, positions };
             ring.give_back();
             ring.ring.doorbell[TX_SWITCH + WISH].store(0, Ordering::Relaxed);

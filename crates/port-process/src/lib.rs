@@ -109,15 +109,19 @@ fn new_port(
 
 /// Goes on with the port of this layout that a predecessor left: behind the frames that it took last. Calls the client once, whatever it waits
 /// for. The client may have changed everything in its memory.
+/// `owner`: the client.
 ///
 /// # Errors
 /// What was left does not fit the layout, or the kernel refuses.
-pub fn open_left(layout: Layout, left: LeftPort) -> io::Result<(PortIo, ClientHandles)> {
+pub fn open_left(layout: Layout, left: LeftPort, owner: Process) -> io::Result<(PortIo, ClientHandles)> {
     let LeftPort { memory, kick, call, positions } = left;
     let memory = SharedMemory::left(memory, layout.bytes)?;
+    memory.mapping().set_owner(owner);
     let [kick, call] = [kick, call].map(|file| Arc::new(ClientFd::from(file)));
     let ends = ClientHandles { memory, kick, call, layout, positions: Some(Positions::left(positions)?) };
     let port = port(&ends, None, true)?;
+    // After the stores that give slots back.
+    doorbell::publish_fence();
     for reason in [CallReason::Room, CallReason::Frames] {
         let _ = port.bell.ring(reason);
     }

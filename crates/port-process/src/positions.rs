@@ -84,6 +84,9 @@ impl RingPositions {
 
     /// Returns a number of a wake-up request such that no later one was made. The last one may not have been noted any more.
     pub(super) fn last_wish(&self) -> u32 {
-        self.wish.load(Ordering::Relaxed).wrapping_add(1)
+        match self.wish.load(Ordering::Relaxed) {
+            u32::MAX => 1,
+            noted => noted + 1,
+        }
     }
 }

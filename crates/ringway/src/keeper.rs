@@ -9,8 +9,8 @@ use std::time::Duration;
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_api::patience;
 use ringway_daemon::log;
-use ringway_daemon::serve::FLUSH_WITHIN;
-use ringway_keeper::{Ended, Event, Options, Role, run};
+use ringway_daemon::serve::{CHECKED, FLUSH_WITHIN};
+use ringway_keeper::{Ended, Event, Options, Role, State, run};
 
 use crate::commands::run::{on_stderr, service_manager};
 
@@ -41,12 +41,22 @@ fn command(program: &Path, role: Role) -> Command {
 
 /// Keeps a switch until it ends as it was told to, or cannot start.
 pub fn keep(runtime_dir: &Path) -> ExitCode {
-    let options = Options { command, end_within: patience(END_WITHIN), socket: runtime_dir.join(KEEPER_SOCKET) };
+    let options = Options {
+        command,
+        end_within: patience(END_WITHIN),
+        socket: runtime_dir.join(KEEPER_SOCKET),
+        checked: CHECKED,
+    };
     let ended = run(options, |event| match event {
         Event::Upgraded(after) => {
             tracing::info!("upgraded: the new switch serves, {} ms after the end of the last", after.as_millis());
         }
         Event::NotUpgraded(why) => tracing::error!("not upgraded: {why}"),
+        // It may not read at once, and the keeper does not wait.
+        Event::Is(State::Ready) => {
+            let tell = || service_manager::tell(State::Ready);
+            let _ = std::thread::Builder::new().name("ready".to_owned()).spawn(tell);
+        }
         Event::Is(state) => service_manager::tell(state),
         Event::Died { how, pause } if pause.is_zero() => {
             tracing::error!("the switch died ({how}): another one is started");
@@ -61,7 +71,7 @@ pub fn keep(runtime_dir: &Path) -> ExitCode {
     let code = match ended {
         Ok(Ended { status }) => ExitCode::from(status),
         Err(why) => {
-            on_stderr(&format!("cannot start the switch: {why}"));
+            on_stderr(&format!("cannot start the switch: {why}; where there is no /proc, --no-keeper is one process"));
             ExitCode::FAILURE
         }
     };

@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 use ringway_switch::Time;
 
-/// The time since the first call in this process, plus one second, so that 0 is never a time.
+/// The time at the start of the process: later than what a predecessor has heard and passes on, by an age that is at most so much. 0 is never a time.
+const START_AT: Duration = Duration::from_secs(1 << 22);
+
+/// The time since the first call in this process, after [`START_AT`].
 fn passed(now: Instant) -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);
-    now.saturating_duration_since(start) + Duration::from_secs(1)
+    now.saturating_duration_since(start) + START_AT
 }
 
 /// The seconds of [`nanoseconds`], for the MAC table.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT};
 use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
-use ringway_abi::{Shape, Slot};
+use ringway_abi::{Layout, Shape, Slot};
 use ringway_port_process::{self as process, ClientHandles};
 use ringway_port_vhost_user::Role;
 use ringway_switch::policy::{Bucket, Egress, Limit, Policy, Rates};
@@ -70,11 +70,12 @@ fn fill(ends: &ClientHandles) {
     }
 }
 
-/// Time spent in passes between process ports.
+/// Time spent in passes between process ports, such as those of a switch with a keeper.
 fn process_ports(frames: u32, passes: u32) -> Duration {
     let (mut ends, mut inputs, mut members) = (Vec::new(), Vec::new(), Vec::new());
     for index in 0..2 {
-        let (sides, end) = process::open("p", SHAPE, index).expect("a port");
+        let layout = Layout::new(SHAPE, index).expect("a layout");
+        let (sides, end) = process::open_lasting("p", layout).expect("a port");
         members.push(Member::new(Owner::new(index as u16, 0), Arc::new(Port::new("p", sides.output, sides.bell))));
         inputs.push(sides.input);
         ends.push(end);

@@ -13,7 +13,7 @@ use ringway_config::keys::units::show_size;
 use ringway_config::{Create, Kind, Name, Port, Switch};
 use ringway_engine::{Client, Source};
 use ringway_port::PortIo;
-use ringway_port_process::{self as process, ClientId, ExternalMemory, Grant, Host, LeftPort, Process};
+use ringway_port_process::{self as process, ClientId, ExternalMemory, Grant, Host, Process};
 
 use super::defects::Pause;
 use super::live::{LiveSwitch, Monitored, NewPort};
@@ -102,15 +102,13 @@ impl Host for AttachHost {
         process: Process,
         request: &Request,
         colour: u32,
-        left: LeftPort,
-    ) -> Result<Grant, String> {
-        let Reservation { wanted, .. } = self.lock().reserve(Wanted::by(request)?)?;
-        let label = wanted.label();
-        let layout = request.layout(colour).map_err(|e| e.to_string())?;
-        let (sides, ends) =
-            process::open_left(layout, left).map_err(|e| format!("the switch cannot go on with {label}: {e}"))?;
-        let mac = self.lock().admit((client, process), &wanted, sides)?;
-        Ok(Grant { ends, colour, mac })
+        port: PortIo,
+    ) -> Result<(), String> {
+        let mut daemon = self.lock();
+        daemon.was_not_changed(request)?;
+        let Reservation { wanted, .. } = daemon.reserve(Wanted::by(request)?)?;
+        daemon.next_colour = daemon.next_colour.max(colour.wrapping_add(1));
+        daemon.admit((client, process), &wanted, port).map(drop)
     }
 
     fn taken_over(&mut self) {

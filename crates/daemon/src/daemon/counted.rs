@@ -2,10 +2,11 @@
 //!
 //! Both are with the keeper before each answer that shows them. Counters are, too, every second; addresses every second, and more rarely the more there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Instant;
 
+use ringway_abi::attach::Request;
 use ringway_config::Name;
 use ringway_switch::{CountersReading, Mac};
 
@@ -13,6 +14,7 @@ use super::state::Daemon;
 
 const COUNTERS: &str = "counters";
 const ADDRESSES: &str = "addresses";
+const CHANGED: &str = "changed";
 /// Addresses for which another second passes before they are kept again: this many are written in a millisecond or two.
 const EACH_SECOND: usize = 4096;
 
@@ -22,6 +24,17 @@ pub struct Counted {
     counters: String,
     /// Seconds until the addresses are kept again.
     pause: usize,
+    /// Ports of clients that commands have changed.
+    changed: BTreeSet<(Name, Name)>,
+    /// The same of the predecessor.
+    changed_before: Option<Vec<String>>,
+}
+
+impl Counted {
+    /// Addresses are kept at the next second.
+    pub(super) fn soon(&mut self) {
+        self.pause = 0;
+    }
 }
 
 /// A learned address, as it is kept.
@@ -35,6 +48,45 @@ struct Known {
 }
 
 impl Daemon {
+    /// Has the keeper hold all of this, before this process ends.
+    pub fn keep_all(&mut self) {
+        self.keep_counters();
+        self.keep_addresses();
+    }
+
+    /// Notes that a command has changed a port of a client that no configuration has: a successor does not know how.
+    pub(super) fn keep_changed(&mut self, port: (Name, Name)) {
+        self.counted.changed.insert(port);
+        let switches = &self.switches;
+        self.counted
+            .changed
+            .retain(|(switch, port)| switches.get(switch).is_some_and(|live| live.ports().contains_key(port)));
+        let lines: String = self.counted.changed.iter().map(|(switch, port)| format!("{switch}:{port}\n")).collect();
+        if let Err(why) = self.keeper.keep_bytes(CHANGED, lines.as_bytes()) {
+            ringway_runtime::warn_limited(&format!(
+                "what was changed of a client's port would be lost in a crash: {why}"
+            ));
+        }
+    }
+
+    /// Checks that no command had changed the port of a client of a predecessor: its limits and guards would be gone.
+    pub(super) fn was_not_changed(&mut self, request: &Request) -> Result<(), String> {
+        let keeper = &self.keeper;
+        let changed = self.counted.changed_before.get_or_insert_with(|| {
+            let bytes = keeper.inherit_bytes(CHANGED).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
+        });
+        let label = format!("{}:{}", request.switch, request.port);
+        let is_configured = self.running.config.ports.iter();
+        let is_configured = is_configured
+            .into_iter()
+            .any(|(name, port)| name.as_str() == request.port && port.switch.as_str() == request.switch);
+        if is_configured || !changed.contains(&label) {
+            return Ok(());
+        }
+        Err(format!("a command had changed {label} for as long as the switch before lived: attach again"))
+    }
+
     /// Has the keeper hold the counters of all ports.
     pub(super) fn keep_counters(&mut self) {
         if !self.keeper.is_kept() || self.is_taking_over {
@@ -47,10 +99,10 @@ impl Daemon {
             }
         }
         if text != self.counted.counters {
-            if let Err(why) = self.keeper.keep_bytes(COUNTERS, text.as_bytes()) {
-                ringway_runtime::warn_limited(&format!("counters would begin anew after a crash: {why}"));
+            match self.keeper.keep_bytes(COUNTERS, text.as_bytes()) {
+                Ok(()) => self.counted.counters = text,
+                Err(why) => ringway_runtime::warn_limited(&format!("counters would begin anew after a crash: {why}")),
             }
-            self.counted.counters = text;
         }
     }
 

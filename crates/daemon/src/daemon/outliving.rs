@@ -7,10 +7,10 @@ const VERSION: &str = "version";
 const STATE_VERSION: u32 = 1;
 /// The name of the text of the configuration file.
 const CONFIGURATION: &str = "configuration";
-/// Successors that die before they serve, in a row, after which the next one does without ports of predecessors, and after which it
-/// also reads the configuration file anew.
+/// What another version looks at before it is the switch.
+pub const CHECKED: &[&str] = &[VERSION, CONFIGURATION];
+/// Successors that die before they serve, in a row, after which the next one does without ports of predecessors.
 const WITHOUT_PORTS: u32 = 2;
-const WITHOUT_CONFIGURATION: u32 = 4;
 
 /// Has the keeper hold the text of the configuration file, as it was read last: a successor starts with it, whatever the file has become since.
 pub fn keep_configuration(keeper: &Link, text: &str) {
@@ -59,6 +59,6 @@ pub fn give_up_some(keeper: &Link) {
         tracing::error!(
             "{failed} switches in a row died before they served: this one serves no port that one before has served"
         );
-        keeper.give_up(|name| of_directory(name) || failed < WITHOUT_CONFIGURATION && name == CONFIGURATION);
+        keeper.give_up(|name| of_directory(name) || name == CONFIGURATION);
     }
 }

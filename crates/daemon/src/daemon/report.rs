@@ -39,7 +39,6 @@ impl Daemon {
     /// Returns the status of everything.
     pub fn status(&mut self) -> Status {
         inject::at("status");
-        self.keep_counters();
         let (readings, age) = (self.engine.readings(), self.engine_started.elapsed());
         self.reported_free.resize(readings.len(), Duration::ZERO);
         let pollers =
@@ -48,10 +47,13 @@ impl Daemon {
         let pollers = pollers.into_iter().enumerate();
         let pollers = pollers.map(|(number, status)| PollerStatus { stuck: self.stuck.contains(&number), ..status });
         let pollers = pollers.collect();
+        let ports = self.ports();
+        // What an answer shows is not less after a crash.
+        self.keep_counters();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime: self.started.elapsed().as_secs_f64(),
-            ports: self.ports(),
+            ports,
             switches: self.switches.iter().map(|(name, switch)| self.switch_status(name, switch)).collect(),
             buckets: self.bucket_statuses(),
             pollers,

@@ -75,6 +75,7 @@ impl Daemon {
         }
         let change = Action::ChangePort { name: name.clone(), from: Box::new(old), to: Box::new(new) };
         let mut steps = self.carry_out(self.running.config.clone(), &[change], Vec::new())?;
+        self.keep_changed((switch.clone(), name.clone()));
         let keep = format!("ringway port add {switch}:{name} kind=process");
         steps[0] = format!("changed port {name} until its client goes; to keep it so: {keep}");
         Ok(steps)

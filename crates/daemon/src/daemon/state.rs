@@ -289,6 +289,8 @@ impl Daemon {
     /// Takes a port out of its switch. A configured port keeps its counters and limits for its return.
     pub(super) fn detach_port(&mut self, switch: &Name, name: &Name) -> Option<LivePort> {
         let stays = self.is_configured(switch, name);
+        // Another client may get the name.
+        self.counted.soon();
         let switch = self.switches.get_mut(switch)?;
         let live = if stays { switch.suspend(name) } else { switch.remove(name) };
         if let Some(live) = live.as_ref().filter(|_| stays) {

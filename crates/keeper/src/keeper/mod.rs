@@ -16,13 +16,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
 use crate::request::Answer;
@@ -32,6 +33,14 @@ use store::Store;
 use switch::Switch;
 use upgrade::{Check, Phase, Upgrade};
 
+/// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
+const MESSAGES_MOST: usize = 1024;
+/// The service manager is told no more often that all is well.
+const ALIVE_EVERY: Duration = Duration::from_millis(5);
+/// Longest time for a successor to serve. Programs are waited for so long, and devices.
+const SERVES_WITHIN: Duration = Duration::from_secs(120);
+/// Most switches that a signal ends before the first one has served.
+const FIRST_STARTS: u32 = 5;
 /// Pause after the kernel refused to pass descriptors, because too many are on their way.
 const SEND_AGAIN: Duration = Duration::from_millis(5);
 
@@ -44,6 +53,8 @@ pub struct Options<C> {
     pub end_within: Duration,
     /// Where administrators ask for an upgrade, once the switch has served.
     pub socket: PathBuf,
+    /// The names whose files a new version looks at before it is the switch.
+    pub checked: &'static [&'static str],
 }
 
 /// What a process is started for. Either calls [`Link::from_keeper`](crate::Link::from_keeper).
@@ -93,8 +104,10 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
     let limit = getrlimit(Resource::Nofile);
     // With fewer descriptors it holds less.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    // Whoever started this process may have it ignored: then nobody could wait for the switch.
+    signal_hook::flag::register(SIGCHLD, Arc::default())?;
     let signals = Signals::new()?;
-    let keeper = Keeper {
+    let mut keeper = Keeper {
         options,
         notify,
         signals,
@@ -105,8 +118,14 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
         told_to_end: None,
         is_last: false,
         was_ready: false,
+        pauses: Pauses::default(),
     };
-    keeper.run()
+    let ended = keeper.run();
+    // Before another daemon can have the directory.
+    keeper.requests = None;
+    // Closing all that can take long. The end of the process does the same.
+    std::mem::forget(keeper.store);
+    ended
 }
 
 fn files_most() -> usize {
@@ -158,6 +177,7 @@ struct Keeper<C, N> {
     is_last: bool,
     /// A switch has served.
     was_ready: bool,
+    pauses: Pauses,
 }
 
 /// The switch, as it is served.
@@ -167,31 +187,35 @@ struct Serving {
     unsent: VecDeque<Message>,
     /// When that is tried again.
     send_at: Option<Instant>,
-    was_ready: bool,
     /// The end of the one before.
     died: Option<Instant>,
+    /// When it was started, has served, and said last that all is well.
+    begun: Instant,
+    ready: Option<Instant>,
+    alive: Option<Instant>,
 }
 
 impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
-    fn run(mut self) -> io::Result<Ended> {
-        let (mut pauses, mut starts, mut end, mut died) = (Pauses::default(), 0, String::new(), None);
+    fn run(&mut self) -> io::Result<Ended> {
+        let (mut starts, mut end, mut died) = (0, String::new(), None);
         loop {
-            let begun = Instant::now();
             let program = self.program();
             let switch = match Switch::start((self.options.command)(&program, Role::Switch)) {
                 Err(why) if starts == 0 => return Err(why),
                 other => other,
             };
             let ended = switch.map(|switch| {
-                let begin = Message::Begin { starts, failed: pauses.failed(), end: end.clone() };
-                let serving = Serving { switch, unsent: self.left(begin), send_at: None, was_ready: false, died };
+                let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.clone() };
+                let unsent = self.left(begin);
+                let begun = Instant::now();
+                let serving = Serving { switch, unsent, send_at: None, died, begun, ready: None, alive: None };
                 self.serve(serving)
             });
             starts += 1;
             died = Some(Instant::now());
-            let (status, was_ready) = match ended {
-                Ok((status, was_ready)) => (Ok(status), was_ready),
-                Err(why) => (Err(why), false),
+            let (status, served) = match ended {
+                Ok((status, served)) => (Ok(status), served),
+                Err(why) => (Err(why), None),
             };
             end = match &status {
                 Ok(status) => how(*status),
@@ -199,6 +223,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             };
             if let Some(upgrade) = self.upgrade.take() {
                 match upgrade.phase {
+                    _ if self.told_to_end.is_some() => upgrade.refuse("the daemon ends"),
                     Phase::HandingOver => {
                         "it has handed over".clone_into(&mut end);
                         self.upgrade = Some(upgrade.start(Instant::now()));
@@ -213,13 +238,17 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     Phase::Checking(_) => upgrade.refuse("the switch died meanwhile, and is started again: try again"),
                 }
             }
-            if let Ok(status) = status
-                && let Some(ended) = self.end_after(status)
+            if let Ok(status) = &status
+                && let Some(ended) = self.end_after(*status)
             {
                 return Ok(ended);
             }
-            let pause = pauses.next(was_ready.then(|| begun.elapsed()));
+            let pause = self.pauses.next(served, status.as_ref().is_ok_and(is_its_own));
             let pause = if self.told_to_end.is_some() { Duration::ZERO } else { pause };
+            if !self.was_ready && starts >= FIRST_STARTS {
+                tracing::error!("the switch does not start: {end}");
+                return Ok(Ended { status: 1 });
+            }
             if self.told_to_end.is_some_and(|told| self.is_last || told.elapsed() >= self.options.end_within) {
                 return Ok(Ended { status: 1 });
             }
@@ -268,14 +297,17 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         }
     }
 
-    /// Serves a switch until its end. Returns how it ended, and whether it has served.
-    fn serve(&mut self, mut serving: Serving) -> (ExitStatus, bool) {
+    /// Serves a switch until its end. Returns how it ended, and how long it has served.
+    fn serve(&mut self, mut serving: Serving) -> (ExitStatus, Option<Duration>) {
         loop {
             self.wait(&serving);
             if has_ended(&serving.switch.process) {
                 // What it said before its end holds. Signals are for the next one.
                 self.hear(&mut serving);
-                return (serving.switch.status(), serving.was_ready);
+                let (status, socket) = serving.switch.end();
+                // What is unread in it may have files.
+                self.store.refuse(Arc::into_inner(socket).into_iter().collect());
+                return (status, serving.ready.map(|ready| ready.elapsed()));
             }
             if has_come(&self.signals.end) {
                 self.told_to_end.get_or_insert_with(Instant::now);
@@ -286,12 +318,12 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             if serving.switch.hears && has_come(&self.signals.reload) {
                 serving.switch.signal(Signal::HUP);
             }
-            if self.told_to_end.is_some_and(|told| told.elapsed() >= self.options.end_within) {
+            if !serving.switch.is_killed() && serving.kill_at(self).is_some_and(|at| at <= Instant::now()) {
                 serving.switch.signal(Signal::KILL);
             }
             self.hear(&mut serving);
             serving.send_at = serving.send_at.filter(|at| *at > Instant::now());
-            if serving.send_at.is_none() && !send_left(&self.store, &serving.switch, &mut serving.unsent) {
+            if serving.send_at.is_none() && !send_left(&self.store, &serving.switch, &mut serving.unsent, None) {
                 serving.send_at = Some(Instant::now() + SEND_AGAIN);
             }
             self.go_on_with_upgrade(&serving);
@@ -300,7 +332,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
     /// Waits until there may be something to do.
     fn wait(&self, serving: &Serving) {
-        let told_until = self.told_to_end.map(|told| told + self.options.end_within);
+        if serving.switch.is_killed() {
+            let ends =
+                [PollFd::new(&serving.switch.process, PollFlags::IN), PollFd::new(&self.signals.end, PollFlags::IN)];
+            let _ = poll(&mut { ends }, None);
+            return;
+        }
+        let told_until = serving.kill_at(self);
         let upgrade_until = self.upgrade.as_ref().map(|upgrade| upgrade.until);
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
         let wake_at = [serving.send_at, told_until, upgrade_until, request_until].into_iter().flatten().min();
@@ -326,6 +364,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
     /// Begins an upgrade, and its next phase.
     fn go_on_with_upgrade(&mut self, serving: &Serving) {
+        if self.told_to_end.is_some() {
+            let checking = self.upgrade.take_if(|upgrade| matches!(upgrade.phase, Phase::Checking(_)));
+            checking.into_iter().for_each(|upgrade| upgrade.refuse("the daemon ends"));
+            return;
+        }
         let Some(mut upgrade) = self.upgrade.take() else {
             if let Some(request) = self.requests.as_mut().and_then(Requests::next) {
                 self.begin_upgrade(request);
@@ -335,7 +378,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let is_late = upgrade.until <= Instant::now();
         match &mut upgrade.phase {
             Phase::Checking(check) => {
-                send_left(&self.store, &check.process, &mut check.unsent);
+                send_left(&self.store, &check.process, &mut check.unsent, Some(self.options.checked));
                 if !has_ended(&check.process.process) {
                     if is_late {
                         return self
@@ -356,7 +399,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 }
             }
             Phase::HandingOver | Phase::Starting(_) => {
-                if is_late {
+                if is_late && !serving.switch.is_killed() {
                     serving.switch.signal(Signal::KILL);
                 }
                 self.upgrade = Some(upgrade);
@@ -383,36 +426,49 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         (self.notify)(Event::NotUpgraded(why.to_owned()));
     }
 
-    /// Does what the switch says.
+    /// Does what the switch says. The files that come are closed on other threads.
     fn hear(&mut self, serving: &mut Serving) {
         let mut bytes = vec![0; BYTES_MOST + 1];
-        loop {
-            match receive(&*serving.switch.socket, &mut bytes, RecvFlags::DONTWAIT) {
-                Ok(Received::Message { message: Message::Keep { name, note }, files, whole }) => {
-                    if !self.store.keep(name, note, files, whole) {
-                        return serving.switch.end_for("it keeps more than the keeper can hold");
-                    }
+        for _ in 0..MESSAGES_MOST {
+            let (message, files, whole) = match receive(&*serving.switch.socket, &mut bytes, RecvFlags::DONTWAIT) {
+                Ok(Received::Message { message, files, whole }) => (message, files, whole),
+                Ok(Received::Nonsense(files)) => {
+                    self.store.refuse(files);
+                    return serving.switch.end_for("it says what the keeper does not understand");
                 }
-                Ok(Received::Message { message: Message::Release { token, name }, .. }) => {
+                Ok(Received::End) => return serving.switch.signal(Signal::KILL),
+                Err(_) => return,
+            };
+            match message {
+                Message::Keep { name, note } => self.store.keep(name, note, files, whole),
+                _ if !files.is_empty() => {
+                    self.store.refuse(files);
+                    return serving.switch.end_for("it says what the keeper does not understand");
+                }
+                Message::Release { token, name } => {
                     self.store.release(&name, (token != 0).then(|| (token, serving.switch.socket.clone())));
                 }
-                Ok(Received::Message { message: Message::Hears, .. }) => {
+                Message::Hears => {
                     serving.switch.hears = true;
                     if self.told_to_end.is_some() {
                         serving.switch.signal(Signal::TERM);
                     }
                 }
-                Ok(Received::Message { message: Message::Is(state), .. }) => {
-                    if state == State::Ready && !std::mem::replace(&mut serving.was_ready, true) {
+                Message::Is(State::Ready) => {
+                    if serving.ready.is_none() {
+                        serving.ready = Some(Instant::now());
                         self.serves(serving.died);
+                        (self.notify)(Event::Is(State::Ready));
                     }
-                    (self.notify)(Event::Is(state));
                 }
-                Ok(Received::Message { .. } | Received::Nonsense) => {
-                    return serving.switch.end_for("it says what the keeper does not understand");
+                Message::Is(State::Alive) => {
+                    if serving.alive.is_none_or(|said| said.elapsed() >= ALIVE_EVERY) {
+                        serving.alive = Some(Instant::now());
+                        (self.notify)(Event::Is(State::Alive));
+                    }
                 }
-                Ok(Received::End) => return serving.switch.signal(Signal::KILL),
-                Err(_) => return,
+                Message::Is(state) => (self.notify)(Event::Is(state)),
+                _ => return serving.switch.end_for("it says what the keeper does not understand"),
             }
         }
     }
@@ -420,8 +476,12 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     /// A switch serves, for the first time. `died`: the end of the one before.
     fn serves(&mut self, died: Option<Instant>) {
         self.was_ready = true;
+        self.pauses.serves();
         if self.requests.is_none() {
-            let listening = Requests::listen(&self.options.socket);
+            // The directory may have been made by the switch, and be named by a link.
+            let folder = self.options.socket.parent().and_then(|folder| folder.canonicalize().ok());
+            let named = folder.zip(self.options.socket.file_name()).map(|(folder, name)| folder.join(name));
+            let listening = Requests::listen(named.as_deref().unwrap_or(&self.options.socket));
             let failed =
                 |why| tracing::error!("{} cannot be had: no upgrade is possible: {why}", self.options.socket.display());
             self.requests = listening.map_err(failed).ok();
@@ -442,11 +502,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     }
 }
 
-/// Sends what was left, as much as there is room for. Returns false if it has to be tried again after a while.
-fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>) -> bool {
+/// Sends what was left, as much as there is room for, with the files of `only` these names, if it says so. Returns false if it has to be tried again after a while.
+fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, only: Option<&[&str]>) -> bool {
     while let Some(message) = unsent.front() {
         let files = match message {
-            Message::Left { name, .. } => store.files(name),
+            Message::Left { name, .. } if only.is_none_or(|only| only.contains(&&**name)) => store.files(name),
             _ => Vec::new(),
         };
         match send(&*switch.socket, message, &files, SendFlags::DONTWAIT) {
@@ -468,6 +528,23 @@ fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>) -> 
 fn has_ended(process: &OwnedFd) -> bool {
     let mut ends = [PollFd::new(process, PollFlags::IN)];
     poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+impl Serving {
+    /// When the switch is killed, if it does not do what it should.
+    fn kill_at<C, N>(&self, keeper: &Keeper<C, N>) -> Option<Instant> {
+        let told = keeper.told_to_end.map(|told| told + keeper.options.end_within);
+        // A first one is for whoever started it to judge.
+        let late = (keeper.was_ready && self.ready.is_none()).then(|| self.begun + SERVES_WITHIN);
+        told.into_iter().chain(late).min()
+    }
+}
+
+/// Returns true if a process ended by what it did itself.
+fn is_its_own(status: &ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    let own = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::ABORT, Signal::FPE, Signal::TRAP, Signal::SYS];
+    status.signal().is_none_or(|signal| own.iter().any(|own| own.as_raw() == signal))
 }
 
 /// How a process ended, for users.

@@ -15,9 +15,14 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// The pause after a switch that served for so long; `None`: it never served.
-    pub(super) fn next(&mut self, served: Option<Duration>) -> Duration {
-        self.failed = if served.is_some() { 0 } else { self.failed.saturating_add(1) };
+    /// A switch serves.
+    pub(super) fn serves(&mut self) {
+        self.failed = 0;
+    }
+
+    /// The pause after a switch that served for so long; `None`: it never served. `is_its_own`: what it did ended it, and nobody else.
+    pub(super) fn next(&mut self, served: Option<Duration>, is_its_own: bool) -> Duration {
+        self.failed = self.failed.saturating_add(u32::from(served.is_none() && is_its_own));
         if served.is_some_and(|served| served >= WELL) {
             self.pause = Duration::ZERO;
             return self.pause;
@@ -27,7 +32,7 @@ impl Pauses {
         pause
     }
 
-    /// How many switches in a row never served.
+    /// How many switches, since the last one that served, have died before they served and by their own doing.
     pub(super) fn failed(&self) -> u32 {
         self.failed
     }
@@ -41,13 +46,13 @@ mod tests {
     fn a_switch_that_was_well_is_replaced_at_once_and_others_after_longer_and_longer_pauses() {
         let mut pauses = Pauses::default();
         let ms = Duration::from_millis;
-        assert_eq!(
-            (0..9).map(|_| pauses.next(None)).collect::<Vec<_>>(),
-            [0, 10, 20, 40, 80, 160, 320, 640, 1000].map(ms)
-        );
+        let all = (0..9).map(|_| pauses.next(None, true)).collect::<Vec<_>>();
+        assert_eq!(all, [0, 10, 20, 40, 80, 160, 320, 640, 1000].map(ms));
         assert_eq!(pauses.failed(), 9);
-        assert_eq!(pauses.next(Some(WELL)), Duration::ZERO);
-        assert_eq!(pauses.failed(), 0);
-        assert_eq!([pauses.next(Some(ms(20))), pauses.next(Some(ms(20)))], [Duration::ZERO, FIRST]);
+        pauses.serves();
+        assert_eq!((pauses.next(Some(WELL), true), pauses.failed()), (Duration::ZERO, 0));
+        assert_eq!([pauses.next(Some(ms(20)), true), pauses.next(Some(ms(20)), true)], [Duration::ZERO, FIRST]);
+        pauses.next(None, false);
+        assert_eq!(pauses.failed(), 0, "who was killed, or could not be started for want of memory, has not failed");
     }
 }

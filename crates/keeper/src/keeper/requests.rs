@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Requests {
     path: PathBuf,
+    /// Device and inode of the path, so that only this socket's own is removed.
+    identity: Option<(u64, u64)>,
     listener: OwnedFd,
     /// A connection whose request has not come yet.
     asking: Option<(OwnedFd, Instant)>,
@@ -49,12 +52,12 @@ impl Requests {
             bind(&listener, &address)?;
         }
         listen(&listener, 4)?;
-        Ok(Self { path: path.to_owned(), listener, asking: None })
+        Ok(Self { path: path.to_owned(), identity: identity(path), listener, asking: None })
     }
 
     /// What to wait for.
     pub(super) fn ends(&self) -> impl Iterator<Item = &OwnedFd> {
-        std::iter::once(&self.listener).chain(self.asking.as_ref().map(|(client, _)| client))
+        std::iter::once(self.asking.as_ref().map_or(&self.listener, |(client, _)| client))
     }
 
     /// When to look again, whatever happens.
@@ -64,7 +67,9 @@ impl Requests {
 
     /// Returns a request that has come.
     pub(super) fn next(&mut self) -> Option<Request> {
-        if let Ok(client) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        if self.asking.is_none()
+            && let Ok(client) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
             self.asking = Some((client, Instant::now() + REQUEST_WITHIN));
         }
         let (client, until) = self.asking.take()?;
@@ -100,8 +105,14 @@ impl Requests {
 
 impl Drop for Requests {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.symlink_metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 impl Request {

@@ -19,7 +19,8 @@ pub(super) struct Store {
     notes: usize,
     files: usize,
     files_most: usize,
-    closing: Closing,
+    /// By the beginnings of names; the last is for all others.
+    closing: [(&'static str, Closing); 3],
 }
 
 #[derive(Debug)]
@@ -30,24 +31,44 @@ struct Kept {
 
 impl Store {
     pub(super) fn new(files_most: usize) -> Self {
-        Self { kept: BTreeMap::new(), notes: 0, files: 0, files_most, closing: Closing::default() }
+        Self {
+            kept: BTreeMap::new(),
+            notes: 0,
+            files: 0,
+            files_most,
+            closing: ["tap/", "process/", ""].map(|kind| (kind, Closing::default())),
+        }
     }
 
-    /// Holds these, instead of what has the name. `whole`: none is missing; otherwise nothing has the name any more. Returns false if it is more than may be held.
-    pub(super) fn keep(&mut self, name: String, note: Vec<u8>, files: Vec<OwnedFd>, whole: bool) -> bool {
+    /// Holds these, instead of what has the name. `whole`: none is missing. What is not whole, or is more than there is room for, is not held, and
+    /// nothing has the name any more.
+    pub(super) fn keep(&mut self, name: String, note: Vec<u8>, files: Vec<OwnedFd>, whole: bool) {
         self.release(&name, None);
-        if !whole {
-            tracing::warn!("no descriptors are left for {name}: it will not outlive the switch");
-            self.closing.close(files, None);
-            return true;
+        let has_room = self.kept.len() < NAMES_MOST
+            && self.notes + note.len() <= NOTES_MOST
+            && self.files + self.unclosed() + files.len() <= self.files_most;
+        if !whole || !has_room {
+            // The name is the switch's word.
+            tracing::warn!("there is no room for {name:?}: it will not outlive the switch");
+            return self.close(&name, files, None);
         }
         (self.notes, self.files) = (self.notes + note.len(), self.files + files.len());
-        let held = self.files + self.closing.unclosed();
-        if self.kept.len() >= NAMES_MOST || self.notes > NOTES_MOST || held > self.files_most {
-            return false;
-        }
         self.kept.insert(name, Kept { note, files });
-        true
+    }
+
+    /// Closes files that came with nothing that is to be kept.
+    pub(super) fn refuse(&self, files: Vec<OwnedFd>) {
+        self.close("", files, None);
+    }
+
+    fn unclosed(&self) -> usize {
+        self.closing.iter().map(|(_, closing)| closing.unclosed()).sum()
+    }
+
+    /// Closes files of a name on threads of its kind: what holds up the closes of clients holds up no others.
+    fn close(&self, name: &str, files: Vec<OwnedFd>, tell: Option<(u64, Arc<OwnedFd>)>) {
+        let of = self.closing.iter().find(|(kind, _)| name.starts_with(kind));
+        of.map_or(&self.closing[self.closing.len() - 1].1, |(_, closing)| closing).close(files, tell);
     }
 
     /// Closes what has this name, and tells the switch then, if it wants to know.
@@ -57,7 +78,7 @@ impl Store {
             (self.notes, self.files) = (self.notes - note.len(), self.files - files.len());
             files
         });
-        self.closing.close(files, tell);
+        self.close(name, files, tell);
     }
 
     /// A message for each name. The files are beside it.
@@ -82,9 +103,9 @@ mod tests {
     #[test]
     fn a_name_has_what_was_kept_last() {
         let mut store = Store::new(100);
-        assert!(store.keep("a".into(), vec![1], files(2), true));
-        assert!(store.keep("a".into(), vec![2], files(3), true));
-        assert!(store.keep("b".into(), vec![3], files(0), true));
+        store.keep("a".into(), vec![1], files(2), true);
+        store.keep("a".into(), vec![2], files(3), true);
+        store.keep("b".into(), vec![3], files(0), true);
         assert_eq!((store.files("a").len(), store.files, store.notes), (3, 3, 2));
         store.release("a", None);
         assert_eq!((store.files("a").len(), store.files, store.notes), (0, 0, 1));
@@ -95,20 +116,27 @@ mod tests {
     #[test]
     fn what_is_not_whole_is_not_kept_and_what_was_there_is_old() {
         let mut store = Store::new(100);
-        assert!(store.keep("a".into(), vec![1], files(2), true));
-        assert!(store.keep("a".into(), vec![2], files(1), false));
+        store.keep("a".into(), vec![1], files(2), true);
+        store.keep("a".into(), vec![2], files(1), false);
         assert_eq!(store.left().count(), 0);
         assert_eq!((store.files, store.notes), (0, 0));
     }
 
     #[test]
-    fn a_switch_may_not_keep_more_than_there_is_room_for() {
+    fn what_there_is_no_room_for_is_not_kept_and_takes_no_room() {
         let mut store = Store::new(4);
-        assert!(store.keep("a".into(), Vec::new(), files(4), true));
-        assert!(!store.keep("b".into(), Vec::new(), files(1), true));
+        store.keep("a".into(), Vec::new(), files(3), true);
+        for _ in 0..3 {
+            store.keep("b".into(), Vec::new(), files(2), true);
+            assert_eq!((store.left().count(), store.files), (1, 3));
+        }
+        ringway_testing::until("all are closed", || store.unclosed() == 0);
+        store.keep("b".into(), Vec::new(), files(1), true);
+        assert_eq!((store.left().count(), store.files), (2, 4));
         let mut store = Store::new(4);
         let names = NOTES_MOST / crate::NOTE_MOST;
-        assert!((0..names).all(|name| store.keep(name.to_string(), vec![0; crate::NOTE_MOST], files(0), true)));
-        assert!(!store.keep("one more".into(), vec![0], files(0), true));
+        (0..names).for_each(|name| store.keep(name.to_string(), vec![0; crate::NOTE_MOST], files(0), true));
+        store.keep("one more".into(), vec![0], files(0), true);
+        assert_eq!((store.left().count(), store.notes), (names, NOTES_MOST));
     }
 }

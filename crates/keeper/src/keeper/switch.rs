@@ -1,7 +1,9 @@
 //! The switch: a child of the keeper.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
@@ -11,13 +13,16 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// A running switch. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Switch {
-    child: Child,
+    /// None once it was waited for.
+    child: Option<Child>,
     /// Readable when it has ended.
     pub(super) process: OwnedFd,
     /// The keeper's end.
     pub(super) socket: Arc<OwnedFd>,
     /// It handles signals. Before, each would end it.
     pub(super) hears: bool,
+    /// It was killed: only its end is waited for.
+    is_killed: Cell<bool>,
 }
 
 impl Switch {
@@ -30,12 +35,17 @@ impl Switch {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Self { child, process, socket: Arc::new(near), hears: false })
+        Ok(Self { child: Some(child), process, socket: Arc::new(near), hears: false, is_killed: Cell::new(false) })
     }
 
     /// Sends a signal, unless it has ended.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.process, signal);
+        self.is_killed.set(self.is_killed.get() || signal == Signal::KILL);
+    }
+
+    pub(super) fn is_killed(&self) -> bool {
+        self.is_killed.get()
     }
 
     /// Ends a switch that breaks the rules.
@@ -46,21 +56,34 @@ impl Switch {
 
     /// What it writes to stderr, if that is a pipe.
     pub(super) fn take_stderr(&mut self) -> Option<ChildStderr> {
-        self.child.stderr.take()
+        self.child.as_mut()?.stderr.take()
+    }
+
+    /// How it ended, and the keeper's end of its socket. It has.
+    pub(super) fn end(mut self) -> (ExitStatus, Arc<OwnedFd>) {
+        (self.status(), Arc::clone(&self.socket))
     }
 
     /// How it ended. It has.
     pub(super) fn status(&mut self) -> ExitStatus {
-        // The process is a child, and nobody else waits for it.
-        self.child.wait().unwrap_or_default()
+        let waited = self.child.take().map(|mut child| child.wait());
+        // Somebody else has waited for it. It does not count as an end that it wanted.
+        waited.and_then(Result::ok).unwrap_or_else(|| ExitStatus::from_raw(killed()))
     }
+}
+
+/// The raw status of a process that was killed.
+fn killed() -> i32 {
+    Signal::KILL.as_raw()
 }
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+        let Some(mut child) = self.child.take() else { return };
+        if !matches!(child.try_wait(), Ok(Some(_))) {
+            let _ = child.kill();
+            // The kernel may keep it for long.
+            let _ = std::thread::Builder::new().name("wait".to_owned()).spawn(move || child.wait());
         }
     }
 }

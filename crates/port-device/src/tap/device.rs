@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use ringway_keeper::{Guard, Inherited, Link};
-use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, name_in, request, set_address, set_mtu, socket};
+use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, set_address, set_mtu, socket};
 use ringway_switch::Accepts;
 use rustix::fs::{Mode, OFlags};
 
@@ -52,7 +52,8 @@ pub(super) fn open(label: &str, settings: &Settings, keeper: &Link) -> io::Resul
         }
         lengthen_queue(name, socket.as_fd()).map_err(|error| failed(name, "set its queue's length", &error))?;
     }
-    if let Some(mtu) = settings.mtu {
+    // Others may have changed, renamed or moved it since: the file is the device, whatever its name.
+    if let Some(mtu) = settings.mtu.filter(|_| !is_left) {
         set_mtu(name, socket.as_fd(), mtu).map_err(|error| failed(name, &format!("set its MTU to {mtu}"), &error))?;
     }
     // Whoever has set it down since wants it down.
@@ -82,7 +83,7 @@ fn inherit(keeper: &Link, kept: &str, place: &str, name: &str) -> Option<(OwnedF
     let mut request = request(name).ok()?;
     let used = tap.filter(|tap| {
         // A device that was deleted answers no more.
-        ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).is_ok() && name_in(&request).is_ok_and(|is| is == name)
+        ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).is_ok()
     });
     Some((used?, request, guard))
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use ringway_abi::attach::Request;
 use ringway_abi::netmap::{Family, Numbers, PortName, Register, Reply, Wish};
 use ringway_port::front_end::Process;
+use ringway_port::port_io::PortIo;
 use rustix::io::Errno;
 
-use super::super::client_handles::{ClientHandles, LeftPort};
+use super::super::client_handles::ClientHandles;
 use super::super::external::ExternalMemory;
 use super::super::region::Registration;
 
@@ -46,7 +47,7 @@ pub trait Host: NetmapHost + Send {
         memory: Option<Arc<ExternalMemory>>,
     ) -> Result<Grant, String>;
 
-    /// Makes the port again that a predecessor made for a client: from what it left.
+    /// Takes the port that a predecessor made for a client, and that was opened again.
     ///
     /// # Errors
     /// Why the client ends. The text is for the client.
@@ -56,8 +57,8 @@ pub trait Host: NetmapHost + Send {
         _process: Process,
         _request: &Request,
         _colour: u32,
-        _left: LeftPort,
-    ) -> Result<Grant, String> {
+        _port: PortIo,
+    ) -> Result<(), String> {
         Err("the switch was started anew".to_owned())
     }
 

@@ -3,17 +3,22 @@
 //!
 //! Not so clients that bring memory, and those of the netmap API: their connections end with the switch.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Instant;
 
 use ringway_abi::attach::{REQUEST_BYTES, Request};
 use ringway_keeper::{Guard, Inherited, Link};
-use ringway_port::front_end::{ClientFd, peer_process};
+use ringway_port::front_end::{ClientFd, Process, peer_process};
+use ringway_port::port_io::PortIo;
 use ringway_runtime::warn_limited;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::super::client_handles::{ClientHandles, LeftPort};
+use super::super::open_left;
 use super::connection::{Connection, State};
-use super::host::{ClientId, Grant};
+use super::host::ClientId;
 use super::thread::Server;
 
 /// The beginning of the names of what the keeper holds.
@@ -64,56 +69,118 @@ pub(super) fn keep(
     kept.inspect_err(|why| warn_limited(&format!("{name} will not outlive the switch: {why}"))).ok()
 }
 
+/// A client that a predecessor left.
+struct Left {
+    name: String,
+    request: Request,
+    colour: u32,
+    process: Process,
+    socket: ClientFd,
+    port: LeftPort,
+    guard: Guard,
+}
+
+/// A client whose port is open again.
+struct Opened {
+    name: String,
+    request: Request,
+    colour: u32,
+    process: Process,
+    // Dropped in this order.
+    opened: Result<(PortIo, ClientHandles), String>,
+    socket: ClientFd,
+    guard: Guard,
+}
+
+impl Left {
+    fn of(left: Inherited, keeper: &Link) -> Option<Self> {
+        let Inherited { name, note, files } = left;
+        let guard = Guard::of(keeper, name.clone(), None);
+        let [socket, memory, kick, call, positions] = <[OwnedFd; 5]>::try_from(files).ok()?;
+        let read = Lasting::decode(&note);
+        let read = read.inspect_err(|why| warn_limited(&format!("{name} does not outlive the switch before: {why}")));
+        let Lasting { request, colour } = read.ok()?;
+        let (process, socket) = (peer_process(&socket), ClientFd::from(socket));
+        Some(Self { name, request, colour, process, socket, port: LeftPort { memory, kick, call, positions }, guard })
+    }
+
+    /// Maps the memory, which its client decides how long takes.
+    fn open(self) -> Opened {
+        let Self { name, request, colour, process, socket, port, guard } = self;
+        let layout = request.layout(colour).map_err(|why| why.to_string());
+        let opened = layout.and_then(|layout| open_left(layout, port, process).map_err(|why| why.to_string()));
+        let opened = opened.and_then(|(port, ends)| {
+            ends.hold(process).map_err(|why| why.to_string())?;
+            Ok((port, ends))
+        });
+        Opened { name, request, colour, process, opened, socket, guard }
+    }
+}
+
 impl Server {
-    /// Goes on with the clients that a predecessor left.
+    /// Goes on with the clients that a predecessor left. Each process's memory is touched by a thread of its own: those that take too long end, and others
+    /// do not wait for them.
     pub(super) fn take_over(&mut self, keeper: &Link) {
-        for Inherited { name, note, files } in keeper.inherit_all(NAMES) {
-            let guard = Guard::of(keeper, name.clone(), None);
-            let Ok([socket, memory, kick, call, positions]) = <[OwnedFd; 5]>::try_from(files) else { continue };
-            let socket = ClientFd::from(socket);
-            let id = self.next;
-            self.next += 1;
-            let left = LeftPort { memory, kick, call, positions };
-            let process = peer_process(&socket);
-            let connection = Connection {
-                socket,
-                state: State::Attached,
-                takes_files: false,
-                process,
-                is_paused: false,
-                kept: Some(guard),
-            };
-            self.at = Some(id);
-            let taken = Lasting::decode(&note).and_then(|Lasting { request, colour }| {
-                self.at_host = true;
-                let granted = self.host.take_over(ClientId(id), process, &request, colour, left);
-                self.at_host = false;
-                self.watch_again(id, &connection, granted?)
+        let mut by_process: HashMap<Process, Vec<Left>> = HashMap::new();
+        // The newest first: of two with one name, the older one had been told to end.
+        for left in keeper.inherit_all(NAMES).into_iter().rev().filter_map(|left| Left::of(left, keeper)) {
+            by_process.entry(left.process).or_default().push(left);
+        }
+        let (done, opened) = channel();
+        for all in by_process.into_values() {
+            let done = done.clone();
+            // Without a thread these clients end.
+            let _ = std::thread::Builder::new().name("take-over".to_owned()).spawn(move || {
+                // Who waited may have given up: what was opened is closed here.
+                let _ = all.into_iter().map(Left::open).try_for_each(|opened| done.send(opened));
             });
-            self.at = None;
-            match taken {
-                Ok(()) => _ = self.clients.insert(id, connection),
-                Err(why) => {
-                    warn_limited(&format!("{name} does not outlive the switch before: {why}"));
-                    connection.send_end(&why);
-                    self.close(connection);
+        }
+        drop(done);
+        let until = Instant::now() + self.limits.request_within;
+        loop {
+            match opened.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(opened) => self.admit(opened),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    warn_limited(
+                        "clients of the switch before end with it: their memory keeps the kernel from mapping it",
+                    );
+                    break;
                 }
             }
         }
         self.host.taken_over();
     }
 
-    /// Serves the connection of a client whose port was made again.
-    fn watch_again(&mut self, id: u64, connection: &Connection, grant: Grant) -> Result<(), String> {
-        let events = EventFlags::IN | EventFlags::RDHUP;
-        let watched = grant
-            .ends
-            .hold(connection.process)
-            .and_then(|()| Ok(epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id), events)?));
-        watched.map_err(|why| {
-            self.detach(id);
-            why.to_string()
-        })
+    fn admit(&mut self, opened: Opened) {
+        let Opened { name, request, colour, process, opened, socket, guard } = opened;
+        let id = self.next;
+        self.next += 1;
+        let state = State::Attached;
+        let connection = Connection { socket, state, takes_files: false, process, is_paused: false, kept: Some(guard) };
+        let taken = opened.and_then(|(port, ends)| {
+            self.at = Some(id);
+            self.at_host = true;
+            let taken = self.host.take_over(ClientId(id), process, &request, colour, port);
+            self.at_host = false;
+            self.at = None;
+            taken?;
+            let events = EventFlags::IN | EventFlags::RDHUP;
+            epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id), events).map_err(|why| {
+                self.detach(id);
+                why.to_string()
+            })?;
+            drop(ends);
+            Ok(())
+        });
+        match taken {
+            Ok(()) => _ = self.clients.insert(id, connection),
+            Err(why) => {
+                warn_limited(&format!("{name} does not outlive the switch before: {why}"));
+                connection.send_end(&why);
+                self.close(connection);
+            }
+        }
     }
 }
 

@@ -15,6 +15,12 @@ const FRAME: usize = 200;
 /// The place of the number in a frame.
 const NUMBER: std::ops::Range<usize> = 14..22;
 
+/// Clients have their answer a moment before the keeper has their ports. Who attaches next gets his answer after that.
+#[must_use]
+fn all_are_kept(daemon: &Daemon) -> Port {
+    daemon.attach("lan9:last").expect("a port")
+}
+
 fn frame(number: u64) -> [u8; FRAME] {
     let mut frame = [0; FRAME];
     frame[..6].fill(0xff);
@@ -62,6 +68,7 @@ fn programs_notice_no_more_than_a_pause_when_the_switch_is_killed_again_and_agai
     let shape = Shape { tx_rings: 2, rx_rings: 2, tx_slots: 64, ..Shape::default() };
     let [sender, one, two] = ["lan0:a", "lan0:b", "lan0:c"].map(|name| daemon.attach_as(name, shape).expect("a port"));
     let mut idle = daemon.attach("lan0:d").expect("a port");
+    let _last = all_are_kept(&daemon);
     let (sent, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let (last, came) = (AtomicU64::new(u64::MAX), [AtomicU64::new(0), AtomicU64::new(0)]);
     let came_all = |number: u64| came.iter().all(|came| came.load(Ordering::Relaxed) >= number);
@@ -111,6 +118,7 @@ fn what_a_client_wrote_over_its_indices_costs_that_client_alone() {
     let daemon = Daemon::start("");
     let [mut good, bad] = ["lan0:good", "lan0:bad"].map(|name| daemon.attach(name).expect("a port"));
     let mut other = daemon.attach("lan0:other").expect("a port");
+    let _last = all_are_kept(&daemon);
     let doorbell = bad.layout().doorbell(0) + 4 * ringway_abi::doorbell::RX_SWITCH;
     let word = bad.memory().mapping().view(doorbell, 4).expect("inside");
     assert!(word.write(&u32::MAX.to_le_bytes()));
@@ -128,6 +136,7 @@ fn a_successor_has_the_configuration_that_was_in_force_whatever_the_file_has_bec
     let config = |rate: &str| format!("[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\n{rate}");
     let daemon = Daemon::start(&config(""));
     let _client = daemon.attach("lan0:a").expect("a port");
+    let _last = all_are_kept(&daemon);
     daemon.ok(&["port", "set", "lan0:a", "weight=3"]);
     let was = daemon.ok(&["config", "--changes"]);
     daemon.write("[switch.lan0]\nnonsense = 1\n");
@@ -153,6 +162,7 @@ const ON_THEIR_WAY: u64 = 256;
 fn an_upgrade_under_traffic_loses_no_frame_and_a_version_that_cannot_go_on_changes_nothing() {
     let daemon = Daemon::start("");
     let [mut sender, mut receiver] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).expect("a port"));
+    let _last = all_are_kept(&daemon);
     // A poller without a processor takes the receiver's port over later.
     until("a frame comes", || {
         sender.tx().push(&frame(0));
@@ -217,6 +227,7 @@ fn an_upgrade_under_traffic_loses_no_frame_and_a_version_that_cannot_go_on_chang
 fn counters_never_fall_and_addresses_are_known_after_a_kill() {
     let daemon = Daemon::start("");
     let [mut a, mut b] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).expect("a port"));
+    let _last = all_are_kept(&daemon);
     let known = || daemon.ok(&["fdb", "lan0", "--json"]).contains("02:00:00:00:00:01");
     until("the address is known", || {
         a.tx().push(&frame(1));
@@ -245,4 +256,20 @@ fn counters_never_fall_and_addresses_are_known_after_a_kill() {
             counts(&shown())[0] > after[0]
         });
     }
+}
+
+#[test]
+fn a_port_that_a_command_changed_for_its_client_does_not_come_back_without_the_change() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.fixed]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    let [mut changed, mut other, mut fixed] =
+        ["lan0:changed", "lan0:other", "lan0:fixed"].map(|name| daemon.attach(name).expect("a port"));
+    let _last = all_are_kept(&daemon);
+    daemon.ok(&["port", "set", "lan0:changed", "isolated=true"]);
+    daemon.ok(&["port", "set", "lan0:fixed", "isolated=true"]);
+    daemon.kill_switch();
+    until("its client is told", || changed.ended().is_some());
+    assert!(changed.ended().is_some_and(|why| why.contains("a command had changed lan0:changed")));
+    assert_eq!((other.ended(), fixed.ended()), (None, None));
+    // The configuration has this one, and what was changed of it.
+    assert!(daemon.ok(&["config"]).contains("isolated = true"));
 }
