@@ -222,7 +222,10 @@ impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
                 PollFd::new(&switch.process, PollFlags::IN),
                 PollFd::new(&*switch.socket, flags),
             ];
-            let _ = poll(&mut ends, wait.as_ref());
+            if poll(&mut ends, wait.as_ref()).is_err() {
+                // A signal has come. Whether the switch has ended decides whom it is for.
+                continue;
+            }
             let [_, _, process, socket] = ends.map(|end| end.revents());
             if process.contains(PollFlags::IN) {
                 // What it said before its end holds. Signals are for the next one.
