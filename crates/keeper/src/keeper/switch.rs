@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -42,6 +42,11 @@ impl Switch {
     pub(super) fn end_for(&self, why: &str) {
         tracing::error!("the keeper ends the switch: {why}");
         self.signal(Signal::KILL);
+    }
+
+    /// What it writes to stderr, if that is a pipe.
+    pub(super) fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
     }
 
     /// How it ended. It has.

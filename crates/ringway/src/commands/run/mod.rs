@@ -3,7 +3,7 @@
 
 pub mod service_manager;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
 use ringway_daemon::log;
-use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, configuration_left, give_up_after_failures, serve};
-use ringway_keeper::{Link, Predecessor, State};
+use ringway_daemon::serve::{
+    Event, FLUSH_WITHIN, Options, check, check_version, configuration_left, give_up_some, serve,
+};
+use ringway_keeper::{Link, Predecessor, Role, State};
 
 use crate::{closer, journal, keeper};
 
@@ -52,10 +54,12 @@ const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let is_kept = !args.check && !args.no_keeper;
-    if is_kept && !keeper::is_switch() {
-        return keeper::keep();
+    let role = keeper::role();
+    if is_kept && role.is_none() {
+        return keeper::keep(&context.runtime_dir);
     }
-    let link = match if is_kept { Link::from_keeper() } else { Ok(Link::default()) } {
+    let name = if role == Some(Role::Check) { c"ringway-check" } else { c"ringway-switch" };
+    let link = match if is_kept { Link::from_keeper(name) } else { Ok(Link::default()) } {
         Ok(link) => link,
         Err(error) => {
             complain("run", &error.to_string());
@@ -63,7 +67,10 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         }
     };
     let host = Host::here(&context.runtime_dir);
-    give_up_after_failures(&link);
+    if role == Some(Role::Check) {
+        return check_left(&link, args.config.as_deref(), &host);
+    }
+    give_up_some(&link);
     let loaded = match &args.config {
         None => Ok(Loaded::default()),
         // A successor starts with what was in force. What the file has become is for the next reload.
@@ -105,6 +112,22 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_of_configuration() => ExitCode::from(CONFIGURATION),
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Says whether this version could go on with what is kept.
+fn check_left(link: &Link, config: Option<&Path>, host: &Host) -> ExitCode {
+    if let Err(why) = check_version(link) {
+        complain("run", &why);
+        return ExitCode::FAILURE;
+    }
+    let loaded = config.zip(configuration_left(link)).map(|(file, text)| load_text(file, text, host));
+    match loaded.transpose() {
+        Ok(_) => {
+            link.is(State::Fits);
+            ExitCode::SUCCESS
+        }
+        Err(error) => refuse(&error),
     }
 }
 
