@@ -130,7 +130,10 @@ impl Daemon {
     /// The next line of its stdout.
     #[must_use]
     pub fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the daemon should say something")
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|why| {
+            let complaints: Vec<_> = self.complaints.try_iter().collect();
+            panic!("the daemon should say something: {why}: {}", complaints.join("\n"))
+        })
     }
 
     /// Waits until its stderr has a line that holds this.

@@ -79,7 +79,7 @@ fn hundreds_of_ports_at_once_come_and_go() {
 #[test]
 fn without_descriptors_clients_are_refused_and_later_let_in_again() {
     let turn = turn();
-    let daemon = impatient(&["prlimit", "--nofile=80:80"], "[switch.lan0]\n");
+    let daemon = impatient(&["prlimit", "--nofile=96:96"], "[switch.lan0]\n");
     let scene = Scene::with(turn, daemon);
     let socket = scene.daemon.runtime_dir().join("attach.sock");
     for _ in 0..3 {
