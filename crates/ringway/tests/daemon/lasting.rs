@@ -261,7 +261,7 @@ fn counters_never_fall_and_addresses_are_known_after_a_kill() {
 #[test]
 fn a_port_that_a_command_changed_for_its_client_does_not_come_back_without_the_change() {
     let daemon = Daemon::start("[switch.lan0]\n[port.fixed]\nswitch = \"lan0\"\nkind = \"process\"\n");
-    let [mut changed, mut other, mut fixed] =
+    let [changed, other, fixed] =
         ["lan0:changed", "lan0:other", "lan0:fixed"].map(|name| daemon.attach(name).expect("a port"));
     let _last = all_are_kept(&daemon);
     daemon.ok(&["port", "set", "lan0:changed", "isolated=true"]);
