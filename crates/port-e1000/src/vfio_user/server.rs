@@ -38,7 +38,7 @@ impl Server {
         observer: Arc<dyn Observer>,
     ) -> io::Result<Server> {
         let ServerSettings { label, socket, access } = settings;
-        let socket = Socket { label, path: socket, role: Role::Server, access, files: Files::Taken };
+        let socket = Socket { label, path: socket, role: Role::Server, access, files: Files::Taken, keeper: None };
         let protocol = VfioProtocol::new(function, interrupts)?;
         Ok(Server { _service: Service::start(&socket, protocol, observer)? })
     }

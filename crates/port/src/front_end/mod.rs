@@ -9,12 +9,14 @@
 //! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
 //! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
 //! - `closer`: the process that closes for the last time what clients can have, too.
+//! - `kept`, `answers`: connections that outlive the switch.
 //! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
 //! - `state`, `observer`: what the port reports.
 //! - `own_socket`: the sockets of Ringway itself.
 //! - `thread`: the thread, and the signal that stops it.
 
 mod access;
+mod answers;
 mod backoff;
 mod blocked_calls;
 mod closer;
@@ -27,6 +29,7 @@ mod fields;
 mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod kept;
 mod listener;
 mod observer;
 mod own_socket;
@@ -49,6 +52,7 @@ mod thread;
 mod unread;
 
 pub use access::SocketAccess;
+pub use answers::Answers;
 pub use closer::{ClientFd, end as end_closer, run as run_closer, start as start_closer};
 pub use closer::{check_unclosed, check_unclosed_ports, take_files};
 pub use closing::{
@@ -60,6 +64,7 @@ pub use descriptor::is_eventfd;
 pub use end::{CALL_BLOCKED, End};
 pub use fields::Fields;
 pub use files::{accept_files, peek_bytes, receive, receive_into, refuse_files};
+pub use kept::{Kept, Left, Part};
 pub use listener::Files;
 pub use observer::Observer;
 pub use own_socket::listen_at;
