@@ -44,7 +44,7 @@ fn pass_files(socket: impl AsFd, on: bool) -> bool {
 ///
 /// # Errors
 /// The kernel refuses.
-pub(super) fn set_peek_offset(socket: impl AsFd, offset: usize) -> io::Result<()> {
+pub fn set_peek_offset(socket: impl AsFd, offset: usize) -> io::Result<()> {
     let offset = libc::c_int::try_from(offset).map_err(io::Error::other)?;
     // SAFETY: the option takes an int, and `offset` outlives the call.
     let set = unsafe {
@@ -56,13 +56,18 @@ pub(super) fn set_peek_offset(socket: impl AsFd, offset: usize) -> io::Result<()
 
 /// Returns true if something was looked at that was not received since.
 pub(super) fn is_peeked(socket: impl AsFd) -> bool {
+    peek_offset(socket) > 0
+}
+
+/// Returns how many bytes were looked at that were not received since, after [`set_peek_offset`] was called once.
+pub fn peek_offset(socket: impl AsFd) -> usize {
     let (mut offset, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: the option gives an int, `offset` has room for it, and both outlive the call.
     let got = unsafe {
         let socket = socket.as_fd().as_raw_fd();
         libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw mut offset).cast(), &raw mut len)
     };
-    got == 0 && offset > 0
+    if got == 0 { usize::try_from(offset).unwrap_or(0) } else { 0 }
 }
 
 /// Receives bytes without blocking, and adds the files that arrive with them to `files`. The caller has to close these

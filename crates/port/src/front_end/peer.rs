@@ -2,10 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::os::fd::BorrowedFd;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringway_runtime::call::send_counted;
 use rustix::event::{PollFd, PollFlags};
 
 use super::answers::Answers;
@@ -102,6 +104,24 @@ impl<'a> Peer<'a> {
         let events = awaited.map(|awaited| awaited && ready.next() == Some(true));
         self.rejects.set(ready.next() == Some(true));
         Ok(events)
+    }
+
+    /// Sends an answer, and adds one to the counter of `witness` in the same system call. `refused` is called if the socket has refused an answer
+    /// that was counted: the next try counts it again.
+    ///
+    /// # Errors
+    /// As for [`Peer::send`].
+    pub fn send_counted(&self, bytes: &[u8], witness: BorrowedFd<'_>, refused: impl Fn()) -> Result<(), End> {
+        self.send_by(|| match send_counted(self.socket.as_fd(), bytes, witness) {
+            Ok(()) => Sent::Done,
+            Err(error) => {
+                refused();
+                match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted => Sent::Full,
+                    _ => Sent::Gone,
+                }
+            }
+        })
     }
 
     /// Where the kind keeps what a successor of the switch needs to go on with the connection; `None`: it will not outlive the switch.
