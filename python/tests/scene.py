@@ -43,6 +43,11 @@ class Daemon:
     def environment(self) -> dict[str, str]:
         return {"RINGWAY_ATTACH_SOCKET": self.attach, "RINGWAY_CONTROL_SOCKET": self.control}
 
+    def switch(self) -> int:
+        """The process of the switch, below its keeper."""
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as children:
+            return int(children.read().split()[0])
+
     def stop(self, by: int = signal.SIGTERM) -> None:
         self.process.send_signal(by)
         self.process.wait(LIMIT)

@@ -1,6 +1,7 @@
 """The administration API."""
 
 import json
+import os
 import signal
 
 import ringway
@@ -132,7 +133,8 @@ class Administration(Scene):
 
 class Limits(Scene):
     def test_a_daemon_that_does_not_answer_ends_with_the_timeout(self) -> None:
-        self.daemon.process.send_signal(signal.SIGSTOP)
-        self.addCleanup(self.daemon.process.send_signal, signal.SIGCONT)
+        switch = self.daemon.switch()
+        os.kill(switch, signal.SIGSTOP)
+        self.addCleanup(os.kill, switch, signal.SIGCONT)
         with self.assertRaisesRegex(ringway.ApiError, "timed out"):
             ringway.Client(timeout=0.05).ports()

@@ -112,10 +112,12 @@ pub fn is_child(id: u32, parent: u32, name: &str) -> bool {
     !stat.has_ended() && stat.name == name && its_parent == Some(parent)
 }
 
-/// Returns true if there is such a process, and it has not ended, whether or not it has been waited for.
+/// Returns true if there is such a process, and one of its threads has not ended, whether or not the process has been waited for. What it
+/// has open is open until then.
 #[must_use]
 pub fn is_running(id: u32) -> bool {
-    stat(id).is_some_and(|stat| !stat.has_ended())
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).map_or(0, Iterator::count);
+    threads > 1 || stat(id).is_some_and(|stat| !stat.has_ended())
 }
 
 /// A line of `/proc/PID/stat`: the name, and what follows it, from the state on.

@@ -165,7 +165,8 @@ impl Daemon {
         let errors = scratch.path("stderr");
         let mut command = Command::new(&settings.program);
         command.arg("run").arg("--config").arg(scratch.path("ringway.toml"));
-        command.arg("--runtime-dir").arg(scratch.path("run"));
+        // One process, which is held and measured: a keeper moves no frames.
+        command.arg("--runtime-dir").arg(scratch.path("run")).arg("--no-keeper");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&errors)?);
         let mut program = Program::start_on(&[cores.generator, cores.switch], &mut command)?;
         if !is_ready(&mut program)? {

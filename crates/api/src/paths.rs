@@ -10,6 +10,9 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 /// Name of the socket where programs attach.
 pub const ATTACH_SOCKET: &str = "attach.sock";
 
+/// Name of the socket where the keeper is asked for an upgrade.
+pub const KEEPER_SOCKET: &str = "keeper.sock";
+
 /// Name of the file in the runtime directory that keeps what commands changed.
 pub const STATE_FILE: &str = "state.toml";
 

@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 
 use crate::daemon::attach::AttachHost;
-use crate::daemon::outliving::keep_configuration;
+use crate::daemon::outliving::{keep_configuration, keep_version};
 use crate::daemon::running::Running;
 use crate::daemon::settle::{settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
@@ -40,10 +40,13 @@ const CHECK_EVERY: Duration = Duration::from_secs(15);
 /// Longest time from the signal that ends the daemon to its end.
 const END_WITHIN: Duration = Duration::from_secs(8);
 
+/// Longest wait for the pollers to end a batch.
+const HALTED_WITHIN: Duration = Duration::from_millis(200);
+
 /// Longest wait at the end for the log to be written.
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
-pub use crate::daemon::outliving::{configuration_left, give_up_after_failures};
+pub use crate::daemon::outliving::{check_version, configuration_left, give_up_some};
 pub use ringway_port::run_closer;
 
 /// What to serve.
@@ -144,6 +147,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let mut terminate = listen_to(SignalKind::terminate())?;
     let mut interrupt = listen_to(SignalKind::interrupt())?;
     let mut hangup = listen_to(SignalKind::hangup())?;
+    claim.keeper().hears_signals();
 
     let sockets = options.config.sockets.clone();
     let state = StateFile::open(&options.config.state.file, claim.path(), options.file.as_deref())
@@ -155,6 +159,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     running.set_aside().iter().for_each(|said| tracing::warn!("{said}"));
     let mut daemon = Daemon::start(running)?;
     daemon.use_keeper(claim.keeper());
+    keep_version(claim.keeper());
     keep_configuration(claim.keeper(), &options.text);
     if let Some(lost) = &kept.lost {
         tracing::error!("{lost}");
@@ -163,16 +168,24 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let engine_changed = daemon.engine_changed();
     let events = daemon.events();
     let daemon = Arc::new(Mutex::new(daemon));
+    let mut starting = Box::pin(start(&daemon));
     let begun = tokio::select! {
-        begun = start(&daemon) => Some(begun?),
+        begun = &mut starting => Some(begun?),
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,
     };
     let Some(mut loading) = begun else {
         notify(Event::Stopping);
         end_process_within(patience(END_WITHIN));
+        if claim.keeper().predecessor().is_some() {
+            // What is left is taken over, to be ended in order. Whatever keeps it from that is no news.
+            let _ = starting.await;
+        }
         return end(&daemon).await;
     };
+    let hand_over = claim.keeper().hand_over_signal().map_err(|why| system("no descriptors are left", why))?;
+    let hand_over = hand_over.and_then(|signal| Receiver::from_owned_fd_unchecked(signal).ok());
+    drop(starting);
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))), claim.keeper())
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why))?;
@@ -207,6 +220,7 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
+            () = wait_for(hand_over.as_ref()) => leave_to_successor(&daemon),
             _ = hangup.recv(), if reload.is_none() => reload = Some(Box::pin(change(&daemon, Daemon::reload))),
             done = completed(reload.as_mut()) => {
                 reload = None;
@@ -257,6 +271,15 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);
     end(&daemon).await
+}
+
+/// Ends the process at the boundary of a batch, with everything as it is: a successor goes on with it.
+fn leave_to_successor(daemon: &Mutex<Daemon>) -> ! {
+    let daemon = lock(daemon);
+    daemon.halt(HALTED_WITHIN);
+    log::flush(FLUSH_WITHIN);
+    // Nothing is closed or removed, as nothing is dropped.
+    std::process::exit(0)
 }
 
 /// The path of a socket of Ringway's own, which somebody may remove.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ringway_runtime::call;
 use ringway_switch::{Port, prepare_detours};
@@ -142,6 +143,18 @@ impl Engine {
             Relieved { poller, port }
         };
         self.shared.relief.take_reports().into_iter().map(named).collect()
+    }
+
+    /// Has the pollers end their batches and serve nobody any more. Waits at most so long for that: one that its client's memory keeps is left
+    /// alone. The process is about to end.
+    pub fn halt(&self, within: Duration) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.relief.wake();
+        self.shared.states.iter().for_each(|state| state.wake());
+        let until = Instant::now() + within;
+        while !self.threads.iter().all(JoinHandle::is_finished) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 
     /// For tests: the number of threads that others have relieved, also those of quarantine pollers, which [`Engine::take_relieved`] leaves out.

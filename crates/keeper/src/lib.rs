@@ -5,15 +5,21 @@
 //! switch go through the keeper, and so do messages for the service manager.
 //!
 //! - `message`: what both say to each other, by a socket pair that keeps messages apart.
-//! - `keeper`: the keeper's side: `store` (what it holds), `switch` (its child), `closing` (closes that may take long), `pauses`.
+//! - `keeper`: the keeper's side: `store` (what it holds), `switch` (its child), `closing` (closes that may take long), `pauses`,
+//!   `requests` (its own socket), `upgrade`.
+//! - `request`: what administrators ask.
 //! - `link`: the switch's side.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod keeper;
 mod link;
 mod message;
+mod request;
 
-pub use keeper::{Ended, Event, Options, run};
+pub use keeper::{Ended, Event, Options, Role, run};
 pub use link::{Guard, Inherited, Link, NotStarted, Predecessor};
 pub use message::{FILES_MOST, NAME_MOST, NOTE_MOST, State};
+pub use request::{Answer, ask_to_upgrade};

@@ -1,6 +1,7 @@
 //! The switch's side: what a predecessor left, and what a successor will find.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::num::NonZeroU32;
@@ -11,6 +12,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -44,6 +46,14 @@ pub struct Predecessor {
     pub end: String,
 }
 
+impl Predecessor {
+    /// Returns true if one of them has served.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        self.failed < self.starts.get()
+    }
+}
+
 /// What a predecessor left under a name.
 #[derive(Debug)]
 pub struct Inherited {
@@ -66,17 +76,19 @@ struct Inner {
     left: Mutex<HashMap<String, Inherited>>,
     /// Numbers guards, and messages that are answered. No predecessor had the same ones.
     next: AtomicU64,
+    /// Readable once the switch is to hand over.
+    hand_over: OwnedFd,
     /// Who waits for a name to be released.
     waiting: Mutex<HashMap<u64, Sender<()>>>,
 }
 
 impl Link {
-    /// The link of a process that a keeper started: the keeper's socket is its standard input. Ends the process with the keeper. Returns when
+    /// The link of a process that a keeper started, which gets this name: the keeper's socket is its standard input. Ends the process with the keeper. Returns when
     /// all that a predecessor left is here.
     ///
     /// # Errors
     /// There is no keeper, or it ended.
-    pub fn from_keeper() -> Result<Self, NotStarted> {
+    pub fn from_keeper(name: &CStr) -> Result<Self, NotStarted> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // It may have ended before.
         if is_orphan() {
@@ -84,7 +96,7 @@ impl Link {
         }
         let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
         // Else its name is that of the link by which its program was found.
-        let _ = rustix::thread::set_name(c"ringway-switch");
+        let _ = rustix::thread::set_name(name);
         // No process that this one starts inherits the socket.
         let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::stdio::dup2_stdin(&nothing)?;
@@ -118,6 +130,7 @@ impl Link {
             predecessor,
             left: Mutex::new(left),
             next: AtomicU64::new(first),
+            hand_over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             waiting: Mutex::default(),
         };
         let inner = Arc::new(inner);
@@ -231,6 +244,22 @@ impl Link {
         inner.waiting.lock().remove(&token);
     }
 
+    /// A descriptor that is readable, as an eventfd is, once the switch is to end at the boundary of a batch and to leave everything to a
+    /// successor. `None`: there is no keeper.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn hand_over_signal(&self) -> io::Result<Option<OwnedFd>> {
+        self.0.as_ref().map(|inner| inner.hand_over.try_clone()).transpose()
+    }
+
+    /// Tells the keeper that the switch handles signals. It has kept them back until now.
+    pub fn hears_signals(&self) {
+        if let Some(inner) = &self.0 {
+            inner.say(&Message::Hears, &[]);
+        }
+    }
+
     /// Tells the keeper what the switch is about.
     pub fn is(&self, state: State) {
         if let Some(inner) = &self.0 {
@@ -265,10 +294,14 @@ impl Inner {
     fn listen(&self) {
         let mut bytes = vec![0; BYTES_MOST + 1];
         while let Ok(Received::Message { message, .. }) = receive(&self.socket, &mut bytes, RecvFlags::empty()) {
-            if let Message::Released { token } = message
-                && let Some(waiting) = self.waiting.lock().remove(&token)
-            {
-                let _ = waiting.send(());
+            match message {
+                Message::Released { token } => {
+                    let waiting = self.waiting.lock().remove(&token);
+                    // Who waited may have given up.
+                    waiting.map(|waiting| waiting.send(()));
+                }
+                Message::HandOver => _ = rustix::io::write(&self.hand_over, &1_u64.to_ne_bytes()),
+                _ => {}
             }
         }
     }

@@ -31,6 +31,8 @@ pub enum State {
     Alive = 2,
     /// It is about to end, as it was told to.
     Stopping = 3,
+    /// Of a process that was started to say so: it could go on with what is kept.
+    Fits = 4,
 }
 
 /// A message. Files are beside it.
@@ -42,6 +44,8 @@ pub(crate) enum Message {
     Release { token: u64, name: String },
     /// To the keeper: the switch is in this state.
     Is(State),
+    /// To the keeper: signals are handled from now on.
+    Hears,
     /// To the switch: what predecessors left follows, up to [`Message::All`]. `starts`: how many there were; `failed`: how many of them, in a row,
     /// never served; `end`: the end of the last one, for users.
     Begin { starts: u32, failed: u32, end: String },
@@ -51,6 +55,8 @@ pub(crate) enum Message {
     All,
     /// To the switch: what was under the name is closed.
     Released { token: u64 },
+    /// To the switch: end at the boundary of a batch, and leave everything to a successor.
+    HandOver,
 }
 
 impl Message {
@@ -72,6 +78,8 @@ impl Message {
             Self::Left { name, note } => named(5, 0, name, note),
             Self::All => named(6, 0, "", &[]),
             Self::Released { token } => named(7, *token, "", &[]),
+            Self::HandOver => named(8, 0, "", &[]),
+            Self::Hears => named(9, 0, "", &[]),
         }
     }
 
@@ -91,6 +99,7 @@ impl Message {
                 1 => State::Ready,
                 2 => State::Alive,
                 3 => State::Stopping,
+                4 => State::Fits,
                 _ => return None,
             }),
             4 => {
@@ -100,6 +109,8 @@ impl Message {
             5 => Self::Left { name: name()?, note: note.to_owned() },
             6 => Self::All,
             7 => Self::Released { token: number },
+            8 => Self::HandOver,
+            9 => Self::Hears,
             _ => return None,
         })
     }
@@ -115,14 +126,26 @@ pub(crate) fn send(
     files: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> Result<(), Errno> {
+    send_bytes(socket, &message.encode(), files, flags)
+}
+
+/// Sends bytes with files, at most [`FILES_MOST`].
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn send_bytes(
+    socket: impl AsFd,
+    bytes: &[u8],
+    files: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(Errno::INVAL);
     }
-    let bytes = message.encode();
     loop {
-        match sendmsg(&socket, &[IoSlice::new(&bytes)], &mut beside, flags | SendFlags::NOSIGNAL) {
+        match sendmsg(&socket, &[IoSlice::new(bytes)], &mut beside, flags | SendFlags::NOSIGNAL) {
             Err(Errno::INTR) => {}
             result => return result.map(|_| ()),
         }
@@ -145,6 +168,32 @@ pub(crate) enum Received {
 /// # Errors
 /// The kernel refuses; `AGAIN`: there is none.
 pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
+    let (len, files, flags) = receive_all(socket, bytes, flags)?;
+    if len == 0 {
+        return Ok(Received::End);
+    }
+    let whole = !flags.contains(ReturnFlags::CTRUNC);
+    let message = Message::decode(&bytes[..len]).filter(|_| !flags.contains(ReturnFlags::TRUNC));
+    Ok(message.map_or(Received::Nonsense, |message| Received::Message { message, files, whole }))
+}
+
+/// Receives bytes with files.
+///
+/// # Errors
+/// The kernel refuses; `AGAIN`: there are none.
+pub(crate) fn receive_files(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    receive_all(socket, bytes, flags).map(|(len, files, _)| (len, files))
+}
+
+fn receive_all(
+    socket: impl AsFd,
+    bytes: &mut [u8],
+    flags: RecvFlags,
+) -> Result<(usize, Vec<OwnedFd>, ReturnFlags), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
@@ -160,12 +209,7 @@ pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> 
             files.extend(rights);
         }
     }
-    if received.bytes == 0 {
-        return Ok(Received::End);
-    }
-    let whole = !received.flags.contains(ReturnFlags::CTRUNC);
-    let message = Message::decode(&bytes[..received.bytes]).filter(|_| !received.flags.contains(ReturnFlags::TRUNC));
-    Ok(message.map_or(Received::Nonsense, |message| Received::Message { message, files, whole }))
+    Ok((received.bytes, files, received.flags))
 }
 
 #[cfg(test)]
@@ -182,10 +226,13 @@ mod tests {
             Message::Is(State::Ready),
             Message::Is(State::Alive),
             Message::Is(State::Stopping),
+            Message::Is(State::Fits),
             Message::Begin { starts: 3, failed: 2, end: "signal 9".to_owned() },
             Message::Left { name, note: Vec::new() },
             Message::All,
             Message::Released { token: 1 << 40 },
+            Message::HandOver,
+            Message::Hears,
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
@@ -201,7 +248,7 @@ mod tests {
         assert_eq!(Message::decode(&keep(NAME_MOST + 1, 0)), None);
         assert_eq!(Message::decode(&keep(1, NOTE_MOST + 1)), None);
         assert_eq!(Message::decode(&keep(0, 1)), None, "a name is needed");
-        assert_eq!(Message::decode(&[9; 16]), None);
+        assert_eq!(Message::decode(&[10; 16]), None);
         assert_eq!(Message::decode(&[3; 16]), None, "no such state");
     }
 }

@@ -2,31 +2,35 @@
 #![deny(clippy::print_stdout, clippy::disallowed_methods)]
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use ringway_api::paths::KEEPER_SOCKET;
 use ringway_api::patience;
 use ringway_daemon::log;
 use ringway_daemon::serve::FLUSH_WITHIN;
-use ringway_keeper::{Ended, Event, Options, run};
+use ringway_keeper::{Ended, Event, Options, Role, run};
 
 use crate::commands::run::{on_stderr, service_manager};
 
-/// The name by which the program knows that it is the switch. Users do not start it.
-const NAME: &str = "ringway-switch";
+/// The names by which the program knows what a keeper started it for. Users do not start it by them.
+const NAMES: [(&str, Role); 2] = [("ringway-switch", Role::Switch), ("ringway-check", Role::Check)];
 /// Longest time that a switch takes to end: it ends itself before.
 const END_WITHIN: Duration = Duration::from_secs(12);
 
-/// Returns true if a keeper started this process as its switch.
+/// Returns what a keeper started this process for, if one did.
 #[must_use]
-pub fn is_switch() -> bool {
-    std::env::args_os().next().is_some_and(|name| name == NAME)
+pub fn role() -> Option<Role> {
+    let name = std::env::args_os().next()?;
+    NAMES.iter().find(|(has, _)| name == *has).map(|(_, role)| *role)
 }
 
-/// The command of the switch. The program's file may have been replaced since it was started.
-fn command() -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0(NAME).args(std::env::args_os().skip(1));
+/// The command of a process with this role.
+fn command(program: &Path, role: Role) -> Command {
+    let mut command = Command::new(program);
+    let name = NAMES.iter().find(|(_, has)| *has == role).map_or("", |(name, _)| name);
+    command.arg0(name).args(std::env::args_os().skip(1));
     // The service manager hears the keeper only. A watchdog is one for the switch, whatever its number.
     command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_PID");
     if sd_notify::watchdog_enabled().is_none() {
@@ -36,8 +40,13 @@ fn command() -> Command {
 }
 
 /// Keeps a switch until it ends as it was told to, or cannot start.
-pub fn keep() -> ExitCode {
-    let ended = run(Options { command, end_within: patience(END_WITHIN) }, |event| match event {
+pub fn keep(runtime_dir: &Path) -> ExitCode {
+    let options = Options { command, end_within: patience(END_WITHIN), socket: runtime_dir.join(KEEPER_SOCKET) };
+    let ended = run(options, |event| match event {
+        Event::Upgraded(after) => {
+            tracing::info!("upgraded: the new switch serves, {} ms after the end of the last", after.as_millis());
+        }
+        Event::NotUpgraded(why) => tracing::error!("not upgraded: {why}"),
         Event::Is(state) => service_manager::tell(state),
         Event::Died { how, pause } if pause.is_zero() => {
             tracing::error!("the switch died ({how}): another one is started");

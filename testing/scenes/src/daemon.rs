@@ -13,7 +13,7 @@ use ringway_client::{AttachError, Port, Shape};
 use ringway_testing::child::{self, Ended, children, is_running, lines};
 use ringway_testing::file::directory;
 use ringway_testing::{PATIENCE, until, until_some};
-use rustix::process::Signal;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
 /// Path of the `ringway` command that was built with the running test program.
@@ -296,8 +296,13 @@ impl Daemon {
     /// The same by any signal of which a process dies.
     pub fn end_switch(&self, signal: Signal) -> u32 {
         let before = self.pid();
-        child::signal(before, signal);
-        until("the switch is dead", || !is_running(before));
+        let pid = Pid::from_raw(i32::try_from(before).unwrap()).unwrap();
+        let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+        until("the switch is dead", || {
+            // The first SIGSEGV only ends the handler of Rust's library. The process may be dead.
+            let _ = pidfd_send_signal(&process, signal);
+            !is_running(before)
+        });
         let _ = self.status();
         self.pid()
     }

@@ -114,6 +114,7 @@ impl Host for AttachHost {
     }
 
     fn taken_over(&mut self) {
+        self.lock().taken_over();
         self.settle();
     }
 

@@ -7,7 +7,7 @@
 //! - [`programs`]: forwarding programs, loaded without the daemon's lock.
 //! - [`devices`]: network devices ([`wanted_device`]), opened without the daemon's lock.
 //! - `kept`: writes the state file, without the daemon's lock.
-//! - [`outliving`]: what of the daemon itself outlives it.
+//! - [`outliving`], `counted`: what of the daemon itself outlives it.
 //! - `captures`: running captures.
 //! - [`limits`], [`live`]: switches and ports as pollers take them.
 //! - [`running`]: the configuration, and the configuration that a request would make of it (pure).
@@ -33,6 +33,7 @@ pub mod background;
 mod captures;
 mod change;
 mod config;
+mod counted;
 pub mod defects;
 pub mod devices;
 pub mod events;

@@ -2,6 +2,9 @@
 
 use ringway_keeper::Link;
 
+/// The name of the version, and the version of what ports and the daemon keep: of names, notes and memory. It changes with them.
+const VERSION: &str = "version";
+const STATE_VERSION: u32 = 1;
 /// The name of the text of the configuration file.
 const CONFIGURATION: &str = "configuration";
 /// Successors that die before they serve, in a row, after which the next one does without ports of predecessors, and after which it
@@ -22,19 +25,40 @@ pub fn configuration_left(keeper: &Link) -> Option<String> {
     String::from_utf8(keeper.inherit_bytes(CONFIGURATION)?).ok()
 }
 
-/// Gives up some of what predecessors left, if those after them died of it.
-pub fn give_up_after_failures(keeper: &Link) {
-    let Some(failed) = keeper.predecessor().map(|predecessor| predecessor.failed) else { return };
-    if failed < WITHOUT_PORTS {
-        return;
+/// Has the keeper hold the version of what this process has kept.
+pub fn keep_version(keeper: &Link) {
+    if let Err(why) = keeper.keep(VERSION, &STATE_VERSION.to_le_bytes(), &[]) {
+        tracing::warn!("a successor of another version will not know what it finds: {why}");
     }
-    tracing::error!(
-        "{failed} switches in a row died before they served: this one serves no port that one before has served"
-    );
-    keeper.give_up(|name| {
-        name == "directory"
-            || name.starts_with("socket/")
-            || name.starts_with("listener/")
-            || failed < WITHOUT_CONFIGURATION && name == CONFIGURATION
-    });
+}
+
+/// Says whether this version understands what predecessors left.
+///
+/// # Errors
+/// It does not: why, for users.
+pub fn check_version(keeper: &Link) -> Result<(), String> {
+    let Some(left) = keeper.inherit(VERSION) else { return Ok(()) };
+    let version = left.note.try_into().map_or(0, u32::from_le_bytes);
+    if version == STATE_VERSION {
+        return Ok(());
+    }
+    Err(format!(
+        "what the running switch has kept is of version {version}, and this one understands {STATE_VERSION}: restart the daemon"
+    ))
+}
+
+/// Gives up what predecessors left, if this version does not understand it, and some of it, if those after them died of it.
+pub fn give_up_some(keeper: &Link) {
+    let Some(failed) = keeper.predecessor().map(|predecessor| predecessor.failed) else { return };
+    let of_directory = |name: &str| name == "directory" || name.starts_with("socket/") || name.starts_with("listener/");
+    if let Err(why) = check_version(keeper) {
+        tracing::error!("{why}: this one serves no port that it has served");
+        return keeper.give_up(of_directory);
+    }
+    if failed >= WITHOUT_PORTS {
+        tracing::error!(
+            "{failed} switches in a row died before they served: this one serves no port that one before has served"
+        );
+        keeper.give_up(|name| of_directory(name) || failed < WITHOUT_CONFIGURATION && name == CONFIGURATION);
+    }
 }

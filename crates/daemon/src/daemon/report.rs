@@ -39,6 +39,7 @@ impl Daemon {
     /// Returns the status of everything.
     pub fn status(&mut self) -> Status {
         inject::at("status");
+        self.keep_counters();
         let (readings, age) = (self.engine.readings(), self.engine_started.elapsed());
         self.reported_free.resize(readings.len(), Duration::ZERO);
         let pollers =
@@ -183,10 +184,11 @@ impl Daemon {
     ///
     /// # Errors
     /// There is no such switch.
-    pub fn fdb(&self, switch: Option<&Name>) -> Result<Vec<FdbEntry>, Refused> {
+    pub fn fdb(&mut self, switch: Option<&Name>) -> Result<Vec<FdbEntry>, Refused> {
         if let Some(name) = switch.filter(|name| !self.switches.contains_key(*name)) {
             return Err(unknown("switch", name, self.switches.keys()));
         }
+        self.keep_addresses();
         let now = ringway_runtime::seconds(Instant::now());
         let wanted = self.switches.iter().filter(|(name, _)| switch.is_none_or(|wanted| wanted == *name));
         let entries = wanted.flat_map(|(switch, live)| {
@@ -229,6 +231,8 @@ impl Daemon {
             Some(((switch.clone(), name.clone()), device, count))
         });
         self.large_frames.note(dropped, Instant::now());
+        self.keep_counters();
+        self.keep_addresses_in_time();
     }
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use super::background::{BackgroundTask, BackgroundTasks, log_failed_close};
 use super::captures::Captures;
+use super::counted::Counted;
 use super::defects::Defects;
 use super::devices::{OpeningDevice, TriedDevices};
 use super::events::Events;
@@ -80,6 +81,10 @@ pub struct Daemon {
     pub(super) opened: TriedDevices,
     /// Nobody is served yet.
     pub(super) is_starting: bool,
+    /// Ports of a predecessor are still to be made again: none is served before all are there, as frames for the others would be lost.
+    pub(super) is_taking_over: bool,
+    /// What of counters and addresses is with the keeper.
+    pub(super) counted: Counted,
     /// All ports are closed: no change comes after that.
     pub(super) is_ending: bool,
     pub(super) captures: Captures,
@@ -134,6 +139,8 @@ impl Daemon {
             reopening: BTreeMap::new(),
             opened: TriedDevices::default(),
             is_starting: true,
+            is_taking_over: false,
+            counted: Counted::default(),
             is_ending: false,
             captures: Captures::default(),
             programs: Programs::default(),
@@ -152,6 +159,20 @@ impl Daemon {
     /// What ports have outlives this process from now on, with this keeper.
     pub fn use_keeper(&mut self, keeper: &Link) {
         self.keeper = keeper.clone();
+        self.is_taking_over = keeper.predecessor().is_some();
+    }
+
+    /// All ports of a predecessor are there again.
+    pub(super) fn taken_over(&mut self) {
+        if std::mem::replace(&mut self.is_taking_over, false) {
+            self.go_on_counting();
+            self.publish();
+        }
+    }
+
+    /// Has the pollers end their batches and serve nobody any more. Waits at most so long for that.
+    pub fn halt(&self, within: Duration) {
+        self.engine.halt(within);
     }
 
     /// Returns the events of front ends.
@@ -314,6 +335,9 @@ impl Daemon {
 
     /// Publishes the live switches and ports to the pollers.
     pub(super) fn publish(&mut self) {
+        if self.is_taking_over {
+            return;
+        }
         self.end_monitors();
         let Self { captures, switches, running, .. } = self;
         captures.keep(|switch, name| {

@@ -5,12 +5,16 @@
 
 mod closing;
 mod pauses;
+mod requests;
 mod store;
 mod switch;
+mod upgrade;
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -21,9 +25,12 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
+use crate::request::Answer;
 use pauses::Pauses;
+use requests::{Request, Requests};
 use store::Store;
 use switch::Switch;
+use upgrade::{Check, Phase, Upgrade};
 
 /// Pause after the kernel refused to pass descriptors, because too many are on their way.
 const SEND_AGAIN: Duration = Duration::from_millis(5);
@@ -31,10 +38,21 @@ const SEND_AGAIN: Duration = Duration::from_millis(5);
 /// What to keep.
 #[derive(Debug)]
 pub struct Options<C> {
-    /// Makes the command of the switch, which calls [`Link::from_keeper`](crate::Link::from_keeper). Its standard input is the keeper's.
+    /// Makes the command that executes this path in this role. Its standard input is the keeper's.
     pub command: C,
     /// Longest time from SIGTERM to the end of the switch, which is killed then.
     pub end_within: Duration,
+    /// Where administrators ask for an upgrade, once the switch has served.
+    pub socket: PathBuf,
+}
+
+/// What a process is started for. Either calls [`Link::from_keeper`](crate::Link::from_keeper).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// To be the switch.
+    Switch,
+    /// To say whether it could go on with what is kept: by its status, and by its last line on stderr.
+    Check,
 }
 
 /// What happened.
@@ -51,6 +69,10 @@ pub enum Event {
     },
     /// Another switch serves what the one before left, so long after that one's end.
     Again(Duration),
+    /// Another executable is the switch now, so long after the end of the one before.
+    Upgraded(Duration),
+    /// It is not, for this reason.
+    NotUpgraded(String),
 }
 
 /// How the switch ended, when no other one was started.
@@ -65,14 +87,26 @@ pub struct Ended {
 ///
 /// # Errors
 /// The first switch cannot be started.
-pub fn run(options: Options<impl FnMut() -> Command>, notify: impl FnMut(Event)) -> io::Result<Ended> {
+pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl FnMut(Event)) -> io::Result<Ended> {
     // Its memory has what the descriptors of all clients are for.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let limit = getrlimit(Resource::Nofile);
     // With fewer descriptors it holds less.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     let signals = Signals::new()?;
-    Keeper { options, notify, signals, store: Store::new(files_most()), told_to_end: None, was_ready: false }.run()
+    let keeper = Keeper {
+        options,
+        notify,
+        signals,
+        store: Store::new(files_most()),
+        requests: None,
+        executable: None,
+        upgrade: None,
+        told_to_end: None,
+        is_last: false,
+        was_ready: false,
+    };
+    keeper.run()
 }
 
 fn files_most() -> usize {
@@ -115,181 +149,325 @@ struct Keeper<C, N> {
     notify: N,
     signals: Signals,
     store: Store,
+    requests: Option<Requests>,
+    /// What the switch executes; none: what the keeper does.
+    executable: Option<OwnedFd>,
+    upgrade: Option<Upgrade>,
     told_to_end: Option<Instant>,
+    /// No other switch follows this one: it was started to end in order what one that died has left.
+    is_last: bool,
     /// A switch has served.
     was_ready: bool,
 }
 
-/// The end of one switch.
-struct Death {
-    status: ExitStatus,
+/// The switch, as it is served.
+struct Serving {
+    switch: Switch,
+    /// What it is still to be told of what was left.
+    unsent: VecDeque<Message>,
+    /// When that is tried again.
+    send_at: Option<Instant>,
     was_ready: bool,
+    /// The end of the one before.
+    died: Option<Instant>,
 }
 
-impl<C: FnMut() -> Command, N: FnMut(Event)> Keeper<C, N> {
+impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn run(mut self) -> io::Result<Ended> {
         let (mut pauses, mut starts, mut end, mut died) = (Pauses::default(), 0, String::new(), None);
         loop {
             let begun = Instant::now();
-            let started = Switch::start((self.options.command)());
-            let switch = match started {
+            let program = self.program();
+            let switch = match Switch::start((self.options.command)(&program, Role::Switch)) {
                 Err(why) if starts == 0 => return Err(why),
                 other => other,
             };
-            let death = match switch {
-                Ok(switch) => {
-                    let begin = Message::Begin { starts, failed: pauses.failed(), end: end.clone() };
-                    Ok(self.serve(switch, begin, died))
-                }
-                Err(why) => Err(why),
-            };
+            let ended = switch.map(|switch| {
+                let begin = Message::Begin { starts, failed: pauses.failed(), end: end.clone() };
+                let serving = Serving { switch, unsent: self.left(begin), send_at: None, was_ready: false, died };
+                self.serve(serving)
+            });
             starts += 1;
             died = Some(Instant::now());
-            let was_ready = death.as_ref().is_ok_and(|death| death.was_ready);
-            end = match death {
-                Ok(death) => {
-                    if let Some(ended) = self.is_last(&death) {
-                        return Ok(ended);
-                    }
-                    how(death.status)
-                }
+            let (status, was_ready) = match ended {
+                Ok((status, was_ready)) => (Ok(status), was_ready),
+                Err(why) => (Err(why), false),
+            };
+            end = match &status {
+                Ok(status) => how(*status),
                 Err(why) => format!("it could not be started: {why}"),
             };
-            let pause = pauses.next(was_ready.then(|| begun.elapsed()));
-            (self.notify)(Event::Died { how: end.clone(), pause });
-            if self.sleep(pause) {
-                return Ok(Ended { status: 0 });
+            if let Some(upgrade) = self.upgrade.take() {
+                match upgrade.phase {
+                    Phase::HandingOver => {
+                        "it has handed over".clone_into(&mut end);
+                        self.upgrade = Some(upgrade.start(Instant::now()));
+                        continue;
+                    }
+                    Phase::Starting(_) => {
+                        let why = format!("the new version did not serve ({end}): the old one does again");
+                        upgrade.refuse(&why);
+                        (self.notify)(Event::NotUpgraded(why));
+                        continue;
+                    }
+                    Phase::Checking(_) => upgrade.refuse("the switch died meanwhile, and is started again: try again"),
+                }
             }
+            if let Ok(status) = status
+                && let Some(ended) = self.end_after(status)
+            {
+                return Ok(ended);
+            }
+            let pause = pauses.next(was_ready.then(|| begun.elapsed()));
+            let pause = if self.told_to_end.is_some() { Duration::ZERO } else { pause };
+            if self.told_to_end.is_some_and(|told| self.is_last || told.elapsed() >= self.options.end_within) {
+                return Ok(Ended { status: 1 });
+            }
+            (self.notify)(Event::Died { how: end.clone(), pause });
+            self.sleep(pause);
+            self.is_last = self.told_to_end.is_some();
         }
     }
 
+    /// What is executed next.
+    fn program(&self) -> PathBuf {
+        let new = self.upgrade.as_ref().map(|upgrade| &upgrade.request.executable);
+        new.or(self.executable.as_ref()).map_or_else(|| PathBuf::from("/proc/self/exe"), upgrade::program)
+    }
+
+    /// All that is kept, in messages.
+    fn left(&self, begin: Message) -> VecDeque<Message> {
+        std::iter::once(begin).chain(self.store.left()).chain([Message::All]).collect()
+    }
+
     /// Returns how the keeper ends, if no other switch is to be started.
-    fn is_last(&self, death: &Death) -> Option<Ended> {
+    fn end_after(&self, status: ExitStatus) -> Option<Ended> {
         let ended = |status| Some(Ended { status });
-        match death.status.code() {
+        match status.code() {
             Some(0) => ended(0),
             // It says why it cannot start: so it would again.
             Some(code) if !self.was_ready => ended(u8::try_from(code).unwrap_or(1)),
             Some(code) if self.told_to_end.is_some() => ended(u8::try_from(code).unwrap_or(1)),
-            None if self.told_to_end.is_some() => ended(1),
+            // A last one ends in order what this one has left: sockets, and clients who want to know.
             _ => None,
         }
     }
 
-    /// Waits before another switch is started. Returns true if none is to be.
-    fn sleep(&mut self, pause: Duration) -> bool {
+    /// Waits before another switch is started, unless this is to end.
+    fn sleep(&mut self, pause: Duration) {
         let until = Instant::now() + pause;
         loop {
             if has_come(&self.signals.end) {
-                return true;
+                self.told_to_end.get_or_insert_with(Instant::now);
             }
-            // A switch that starts reads its file anyway.
-            has_come(&self.signals.reload);
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
+            if left.is_zero() || self.told_to_end.is_some() {
+                return;
             }
-            let mut ends =
-                [PollFd::new(&self.signals.end, PollFlags::IN), PollFd::new(&self.signals.reload, PollFlags::IN)];
-            let _ = poll(&mut ends, Some(&timespec(left)));
+            let _ = poll(&mut [PollFd::new(&self.signals.end, PollFlags::IN)], Some(&timespec(left)));
         }
     }
 
-    /// Serves a switch until its end.
-    fn serve(&mut self, mut switch: Switch, begin: Message, died: Option<Instant>) -> Death {
-        let mut unsent: VecDeque<Message> = std::iter::once(begin).chain(self.store.left()).collect();
-        unsent.push_back(Message::All);
-        let (mut was_ready, mut send_at) = (false, None);
+    /// Serves a switch until its end. Returns how it ended, and whether it has served.
+    fn serve(&mut self, mut serving: Serving) -> (ExitStatus, bool) {
         loop {
-            let sends = !unsent.is_empty() && send_at.is_none();
-            let killed_at = self.told_to_end.map(|told| told + self.options.end_within);
-            let wake_at = [send_at, killed_at].into_iter().flatten().min();
-            let wait = wake_at.map(|at: Instant| timespec(at.saturating_duration_since(Instant::now())));
-            let flags = if sends { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-            let mut ends = [
-                PollFd::new(&self.signals.end, PollFlags::IN),
-                PollFd::new(&self.signals.reload, PollFlags::IN),
-                PollFd::new(&switch.process, PollFlags::IN),
-                PollFd::new(&*switch.socket, flags),
-            ];
-            let _ = poll(&mut ends, wait.as_ref());
-            let [_, _, process, socket] = ends.map(|end| end.revents());
+            self.wait(&serving);
+            if has_ended(&serving.switch.process) {
+                // What it said before its end holds. Signals are for the next one.
+                self.hear(&mut serving);
+                return (serving.switch.status(), serving.was_ready);
+            }
             if has_come(&self.signals.end) {
                 self.told_to_end.get_or_insert_with(Instant::now);
-                switch.signal(Signal::TERM);
+                if serving.switch.hears {
+                    serving.switch.signal(Signal::TERM);
+                }
             }
-            if has_come(&self.signals.reload) {
-                switch.signal(Signal::HUP);
+            if serving.switch.hears && has_come(&self.signals.reload) {
+                serving.switch.signal(Signal::HUP);
             }
-            if killed_at.is_some_and(|at| at <= Instant::now()) {
-                switch.signal(Signal::KILL);
+            if self.told_to_end.is_some_and(|told| told.elapsed() >= self.options.end_within) {
+                serving.switch.signal(Signal::KILL);
             }
-            if socket.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
-                self.hear(&mut switch, &mut was_ready, died);
+            self.hear(&mut serving);
+            serving.send_at = serving.send_at.filter(|at| *at > Instant::now());
+            if serving.send_at.is_none() && !send_left(&self.store, &serving.switch, &mut serving.unsent) {
+                serving.send_at = Some(Instant::now() + SEND_AGAIN);
             }
-            send_at = send_at.filter(|at| *at > Instant::now());
-            if send_at.is_none() && !self.send_left(&switch, &mut unsent) {
-                send_at = Some(Instant::now() + SEND_AGAIN);
+            self.go_on_with_upgrade(&serving);
+        }
+    }
+
+    /// Waits until there may be something to do.
+    fn wait(&self, serving: &Serving) {
+        let told_until = self.told_to_end.map(|told| told + self.options.end_within);
+        let upgrade_until = self.upgrade.as_ref().map(|upgrade| upgrade.until);
+        let request_until = self.requests.as_ref().and_then(Requests::wake_at);
+        let wake_at = [serving.send_at, told_until, upgrade_until, request_until].into_iter().flatten().min();
+        let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
+        let both = PollFlags::IN | PollFlags::OUT;
+        let sends = !serving.unsent.is_empty() && serving.send_at.is_none();
+        let mut ends = vec![
+            PollFd::new(&self.signals.end, PollFlags::IN),
+            PollFd::new(&self.signals.reload, if serving.switch.hears { PollFlags::IN } else { PollFlags::empty() }),
+            PollFd::new(&serving.switch.process, PollFlags::IN),
+            PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }),
+        ];
+        let requests = self.requests.iter().filter(|_| self.upgrade.is_none()).flat_map(Requests::ends);
+        ends.extend(requests.map(|end| PollFd::new(end, PollFlags::IN)));
+        if let Some(Upgrade { phase: Phase::Checking(check), .. }) = &self.upgrade {
+            ends.push(PollFd::new(&check.process.process, PollFlags::IN));
+            if !check.unsent.is_empty() {
+                ends.push(PollFd::new(&*check.process.socket, PollFlags::OUT));
             }
-            if process.contains(PollFlags::IN) {
-                // What it said before its end holds.
-                self.hear(&mut switch, &mut was_ready, died);
-                return Death { status: switch.status(), was_ready };
+        }
+        let _ = poll(&mut ends, wait.as_ref());
+    }
+
+    /// Begins an upgrade, and its next phase.
+    fn go_on_with_upgrade(&mut self, serving: &Serving) {
+        let Some(mut upgrade) = self.upgrade.take() else {
+            if let Some(request) = self.requests.as_mut().and_then(Requests::next) {
+                self.begin_upgrade(request);
+            }
+            return;
+        };
+        let is_late = upgrade.until <= Instant::now();
+        match &mut upgrade.phase {
+            Phase::Checking(check) => {
+                send_left(&self.store, &check.process, &mut check.unsent);
+                if !has_ended(&check.process.process) {
+                    if is_late {
+                        return self
+                            .give_up(&upgrade, "the new version does not say whether it understands what is kept");
+                    }
+                    self.upgrade = Some(upgrade);
+                    return;
+                }
+                let Upgrade { request, phase: Phase::Checking(check), until } = upgrade else { return };
+                let refusal = check.refusal();
+                let upgrade = Upgrade { request, phase: Phase::HandingOver, until };
+                match refusal {
+                    Some(why) => self.give_up(&upgrade, &why),
+                    None if send(&*serving.switch.socket, &Message::HandOver, &[], SendFlags::DONTWAIT).is_err() => {
+                        self.give_up(&upgrade, "the switch does not hear the keeper");
+                    }
+                    None => self.upgrade = Some(upgrade.hand_over()),
+                }
+            }
+            Phase::HandingOver | Phase::Starting(_) => {
+                if is_late {
+                    serving.switch.signal(Signal::KILL);
+                }
+                self.upgrade = Some(upgrade);
             }
         }
     }
 
-    /// Sends what a predecessor left, as much as there is room for. Returns false if it has to be tried again after a while.
-    fn send_left(&self, switch: &Switch, unsent: &mut VecDeque<Message>) -> bool {
-        while let Some(message) = unsent.front() {
-            let files = match message {
-                Message::Left { name, .. } => self.store.files(name),
-                _ => Vec::new(),
-            };
-            match send(&*switch.socket, message, &files, SendFlags::DONTWAIT) {
-                Ok(()) => _ = unsent.pop_front(),
-                Err(Errno::AGAIN) => return true,
-                // ETOOMANYREFS: too many descriptors are on their way.
-                Err(Errno::TOOMANYREFS | Errno::NOMEM | Errno::NOBUFS) => return false,
-                // The switch has ended.
-                Err(_) => {
-                    unsent.clear();
-                    return true;
-                }
+    fn begin_upgrade(&mut self, request: Request) {
+        let program = upgrade::program(&request.executable);
+        let command = (self.options.command)(&program, Role::Check);
+        let begin = Message::Begin { starts: 1, failed: 0, end: String::new() };
+        match Check::start(command, self.left(begin)) {
+            Ok(check) => self.upgrade = Some(Upgrade::begin(request, check)),
+            Err(why) => {
+                let why = format!("it cannot be executed: {why}");
+                request.answer(&Answer::refused(&*why));
+                (self.notify)(Event::NotUpgraded(why));
             }
         }
-        true
+    }
+
+    fn give_up(&mut self, upgrade: &Upgrade, why: &str) {
+        upgrade.refuse(why);
+        (self.notify)(Event::NotUpgraded(why.to_owned()));
     }
 
     /// Does what the switch says.
-    fn hear(&mut self, switch: &mut Switch, was_ready: &mut bool, died: Option<Instant>) {
+    fn hear(&mut self, serving: &mut Serving) {
         let mut bytes = vec![0; BYTES_MOST + 1];
         loop {
-            match receive(&*switch.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            match receive(&*serving.switch.socket, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok(Received::Message { message: Message::Keep { name, note }, files, whole }) => {
                     if !self.store.keep(name, note, files, whole) {
-                        return switch.end_for("it keeps more than the keeper can hold");
+                        return serving.switch.end_for("it keeps more than the keeper can hold");
                     }
                 }
                 Ok(Received::Message { message: Message::Release { token, name }, .. }) => {
-                    self.store.release(&name, (token != 0).then(|| (token, switch.socket.clone())));
+                    self.store.release(&name, (token != 0).then(|| (token, serving.switch.socket.clone())));
+                }
+                Ok(Received::Message { message: Message::Hears, .. }) => {
+                    serving.switch.hears = true;
+                    if self.told_to_end.is_some() {
+                        serving.switch.signal(Signal::TERM);
+                    }
                 }
                 Ok(Received::Message { message: Message::Is(state), .. }) => {
-                    if state == State::Ready && !std::mem::replace(was_ready, true) {
-                        self.was_ready = true;
-                        if let Some(died) = died {
-                            (self.notify)(Event::Again(died.elapsed()));
-                        }
+                    if state == State::Ready && !std::mem::replace(&mut serving.was_ready, true) {
+                        self.serves(serving.died);
                     }
                     (self.notify)(Event::Is(state));
                 }
                 Ok(Received::Message { .. } | Received::Nonsense) => {
-                    return switch.end_for("it says what the keeper does not understand");
+                    return serving.switch.end_for("it says what the keeper does not understand");
                 }
-                Ok(Received::End) | Err(_) => return,
+                Ok(Received::End) => return serving.switch.signal(Signal::KILL),
+                Err(_) => return,
             }
         }
     }
+
+    /// A switch serves, for the first time. `died`: the end of the one before.
+    fn serves(&mut self, died: Option<Instant>) {
+        self.was_ready = true;
+        if self.requests.is_none() {
+            let listening = Requests::listen(&self.options.socket);
+            let failed =
+                |why| tracing::error!("{} cannot be had: no upgrade is possible: {why}", self.options.socket.display());
+            self.requests = listening.map_err(failed).ok();
+        }
+        match self.upgrade.take() {
+            Some(Upgrade { request, phase: Phase::Starting(ended), .. }) => {
+                let pause = ended.elapsed();
+                request
+                    .answer(&Answer::done(format!("upgraded: the new switch serves after {} ms", pause.as_millis())));
+                self.executable = Some(request.into_executable());
+                (self.notify)(Event::Upgraded(pause));
+            }
+            other => {
+                self.upgrade = other;
+                died.into_iter().for_each(|died| (self.notify)(Event::Again(died.elapsed())));
+            }
+        }
+    }
+}
+
+/// Sends what was left, as much as there is room for. Returns false if it has to be tried again after a while.
+fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>) -> bool {
+    while let Some(message) = unsent.front() {
+        let files = match message {
+            Message::Left { name, .. } => store.files(name),
+            _ => Vec::new(),
+        };
+        match send(&*switch.socket, message, &files, SendFlags::DONTWAIT) {
+            Ok(()) => _ = unsent.pop_front(),
+            Err(Errno::AGAIN) => return true,
+            // ETOOMANYREFS: too many descriptors are on their way.
+            Err(Errno::TOOMANYREFS | Errno::NOMEM | Errno::NOBUFS) => return false,
+            // The switch has ended.
+            Err(_) => {
+                unsent.clear();
+                return true;
+            }
+        }
+    }
+    true
+}
+
+/// Returns true if the process has ended.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut ends = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// How a process ended, for users.

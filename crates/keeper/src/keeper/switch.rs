@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -16,6 +16,8 @@ pub(super) struct Switch {
     pub(super) process: OwnedFd,
     /// The keeper's end.
     pub(super) socket: Arc<OwnedFd>,
+    /// It handles signals. Before, each would end it.
+    pub(super) hears: bool,
 }
 
 impl Switch {
@@ -28,7 +30,7 @@ impl Switch {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Self { child, process, socket: Arc::new(near) })
+        Ok(Self { child, process, socket: Arc::new(near), hears: false })
     }
 
     /// Sends a signal, unless it has ended.
@@ -40,6 +42,11 @@ impl Switch {
     pub(super) fn end_for(&self, why: &str) {
         tracing::error!("the keeper ends the switch: {why}");
         self.signal(Signal::KILL);
+    }
+
+    /// What it writes to stderr, if that is a pipe.
+    pub(super) fn take_stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
     }
 
     /// How it ended. It has.

@@ -16,4 +16,5 @@ pub mod run;
 pub mod status;
 pub mod switch;
 pub mod top;
+pub mod upgrade;
 pub mod words;

@@ -244,12 +244,12 @@ fn a_switch_that_dies_ends_the_demo_with_what_failed() {
     demo.assert_nothing_left(&processes);
 }
 
-/// Kills the switch of a demo, if it still runs.
+/// Kills the switch of a demo for good: its keeper, if it still runs.
 fn end_switch(processes: &BTreeSet<i32>) -> Option<()> {
-    let is_switch = |pid: &&i32| {
+    let is_keeper = |pid: &&i32| {
         let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.contains("\0run\0")
+        line.contains("\0run\0") && !line.starts_with("ringway-switch")
     };
-    let switch = processes.iter().find(is_switch)?;
-    kill_process(Pid::from_raw(*switch)?, Signal::KILL).ok()
+    let keeper = processes.iter().find(is_keeper)?;
+    kill_process(Pid::from_raw(*keeper)?, Signal::KILL).ok()
 }

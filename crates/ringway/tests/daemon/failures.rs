@@ -27,12 +27,21 @@ struct Failing {
 
 impl Failing {
     fn start(config: &str, variables: &[(&str, &str)]) -> Self {
+        Self::start_with(config, variables, &[])
+    }
+
+    /// Starts one process without a keeper, which would start another one when it has ended.
+    fn start_alone(config: &str) -> Self {
+        Self::start_with(config, &[], &["--no-keeper"])
+    }
+
+    fn start_with(config: &str, variables: &[(&str, &str)], options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("inject")).unwrap();
         std::fs::write(dir.path().join("c.toml"), config).unwrap();
         let mut command = ringway();
         command.arg("run").arg("--config").arg(dir.path().join("c.toml"));
-        command.arg("--runtime-dir").arg(dir.path().join("run"));
+        command.arg("--runtime-dir").arg(dir.path().join("run")).args(options);
         // The daemon does not wait long for what the test makes stand still, unless the test asks for it.
         command.env_remove(PATIENCE_VARIABLE);
         command.env("RINGWAY_INJECT", dir.path().join("inject")).envs(variables.iter().copied());
@@ -117,15 +126,27 @@ impl Failing {
 
 #[test]
 fn a_panic_while_the_daemon_is_locked_ends_it_with_status_70() {
-    let daemon = Failing::start("", &[]);
+    let daemon = Failing::start_alone("");
     daemon.inject("status", "panic");
     daemon.run(&["status"]);
     daemon.must_end("the thread \"main\" failed at");
 }
 
 #[test]
+fn another_switch_serves_after_a_panic_that_ended_one() {
+    let mut daemon = Failing::start(PORTS, &[]);
+    daemon.inject("status", "panic");
+    daemon.run(&["status"]);
+    until("the switch has ended", || daemon.log().contains("the switch died (status 70)"));
+    daemon.until_state("p", "waiting");
+    drop(daemon.attach("lan0:p").expect("it serves"));
+    assert_eq!(daemon.ended(), None);
+    assert!(daemon.log().contains("the thread \"main\" failed at"), "{}", daemon.log());
+}
+
+#[test]
 fn a_panic_of_the_thread_that_clients_attach_to_ends_the_daemon_with_status_70() {
-    let daemon = Failing::start("", &[]);
+    let daemon = Failing::start_alone("");
     daemon.inject("attach", "panic");
     assert!(daemon.attach("lan0:p").is_err());
     daemon.must_end("the thread \"attach\" failed at");
@@ -133,7 +154,7 @@ fn a_panic_of_the_thread_that_clients_attach_to_ends_the_daemon_with_status_70()
 
 #[test]
 fn an_api_that_ends_by_itself_ends_the_daemon_with_status_70() {
-    let daemon = Failing::start("", &[]);
+    let daemon = Failing::start_alone("");
     daemon.inject("api", "return");
     daemon.run(&["status"]);
     daemon.must_end("the API has ended");
@@ -518,7 +539,7 @@ fn a_client_that_has_the_switch_fail_under_ever_new_names_is_let_in_less_and_les
 #[test]
 fn a_panic_while_a_nic_is_set_or_a_front_end_closed_costs_its_port_alone() {
     let config = "[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"e1000\"\n";
-    let mut daemon = Failing::start(config, &[]);
+    let mut daemon = Failing::start_alone(config);
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     daemon.inject("set-nic", "panic");
     assert_eq!(daemon.run(&["port", "set", "vm", "link=down"]), Some(0));

@@ -107,6 +107,9 @@ fn kill_and_start_again(options: VirtioOptions, [short, long]: [usize; 2]) {
         });
         if is_whole {
             daemon.replace();
+        } else {
+            // The successor answers when it has its ports.
+            let _ = daemon.status();
         }
         for receiver in &mut receivers {
             while receiver.take() > 0 {}

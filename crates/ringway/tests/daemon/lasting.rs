@@ -145,3 +145,104 @@ fn a_successor_has_the_configuration_that_was_in_force_whatever_the_file_has_bec
     assert_eq!(daemon.port("a")["state"], "up");
     assert_eq!(daemon.ok(&["config"]), was);
 }
+
+/// Most frames that are on their way: the receiver has room for them.
+const ON_THEIR_WAY: u64 = 256;
+
+#[test]
+fn an_upgrade_under_traffic_loses_no_frame_and_a_version_that_cannot_go_on_changes_nothing() {
+    let daemon = Daemon::start("");
+    let [mut sender, mut receiver] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).expect("a port"));
+    // A poller without a processor takes the receiver's port over later.
+    until("a frame comes", || {
+        sender.tx().push(&frame(0));
+        sender.flush();
+        receiver.rx().drain(256, |_| ()) > 0
+    });
+    until("all have come", || sender.tx().is_sent());
+    receiver.rx().drain(usize::MAX, |_| ());
+    let (came, ends) = (AtomicU64::new(0), AtomicBool::new(false));
+    let sent = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let mut sent = 0;
+            while !ends.load(Ordering::Relaxed) {
+                while sent < came.load(Ordering::Relaxed) + ON_THEIR_WAY && sender.tx().push(&frame(sent + 1)) {
+                    sent += 1;
+                }
+                sender.flush();
+                std::thread::yield_now();
+            }
+            sent
+        });
+        let receiving = scope.spawn(|| {
+            // Until the last one has come.
+            while !ends.load(Ordering::Relaxed) {
+                receiver.rx().drain(256, |frame| {
+                    let number = u64::from_ne_bytes(frame[NUMBER].try_into().expect("a number"));
+                    assert_eq!(number, came.fetch_add(1, Ordering::Relaxed) + 1, "lost, twice, or out of order");
+                });
+                receiver.wait_rx(Duration::from_millis(10)).expect("the port lives");
+            }
+        });
+        let goes_on = || {
+            let before = came.load(Ordering::Relaxed);
+            until("frames come", || receiving.is_finished() || came.load(Ordering::Relaxed) > before + BETWEEN);
+        };
+        let mut switch = daemon.pid();
+        for _ in 0..whole(4, 30) {
+            goes_on();
+            let said = daemon.ok(&["upgrade"]);
+            assert!(said.starts_with("upgraded: the new switch serves after "), "{said}");
+            assert_ne!(std::mem::replace(&mut switch, daemon.pid()), daemon.pid());
+        }
+        goes_on();
+        for (program, why) in
+            [("/bin/true", "it is no ringway"), ("/bin/false", "status 1"), ("/dev/null", "it cannot be executed")]
+        {
+            let said = daemon.ringway(&["upgrade", program]);
+            assert!(said.code == Some(1) && said.err.contains(why), "{program}: {said:?}");
+            assert_eq!(daemon.pid(), switch, "the old one goes on");
+            goes_on();
+        }
+        ends.store(true, Ordering::Relaxed);
+        receiving.join().expect("no panic");
+        sending.join().expect("no panic")
+    });
+    assert!(sent >= came.load(Ordering::Relaxed));
+    let none = daemon.ringway(&["upgrade", "/nowhere/ringway"]);
+    assert!(none.code == Some(1) && none.err.contains("cannot open /nowhere/ringway"), "{none:?}");
+}
+
+#[test]
+fn counters_never_fall_and_addresses_are_known_after_a_kill() {
+    let daemon = Daemon::start("");
+    let [mut a, mut b] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).expect("a port"));
+    let known = || daemon.ok(&["fdb", "lan0", "--json"]).contains("02:00:00:00:00:01");
+    until("the address is known", || {
+        a.tx().push(&frame(1));
+        a.flush();
+        b.rx().drain(256, |_| ());
+        known()
+    });
+    let shown = || ["a", "b"].map(|port| daemon.port(port));
+    let counts = |shown: &[serde_json::Value; 2]| {
+        let [a, b] = shown;
+        [&a["in"]["frames"], &a["in"]["bytes"], &b["out"]["frames"], &b["out"]["bytes"]]
+            .map(|count| count.as_u64().expect("a count"))
+    };
+    for _ in 0..whole(3, 20) {
+        let before = counts(&shown());
+        assert!(before[0] > 0, "{before:?}");
+        assert!(known());
+        daemon.kill_switch();
+        assert!(known(), "nobody has sent since");
+        let after = counts(&shown());
+        assert!(before.iter().zip(after).all(|(before, after)| *before <= after), "{before:?} {after:?}");
+        a.tx().push(&frame(1));
+        a.flush();
+        until("it goes on", || {
+            b.rx().drain(256, |_| ());
+            counts(&shown())[0] > after[0]
+        });
+    }
+}

@@ -4,6 +4,7 @@ mod api;
 mod counters;
 mod daemon;
 mod failures;
+mod keeper;
 mod killed;
 mod lasting;
 mod log;

@@ -16,7 +16,7 @@ use client::{OURS, THEIRS, all_of, open};
 use ringway_client::{ExternalMemory, Port, Shape};
 use ringway_scenes::{Daemon, until};
 use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Packed, Split, VirtioEndpoint, VirtioOptions};
-use rustix::process::{PidfdFlags, PidfdGetfdFlags, Signal, getpid, pidfd_getfd, pidfd_open};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 /// Each test looks at all descriptors and mappings of this process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

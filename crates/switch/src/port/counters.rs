@@ -243,6 +243,46 @@ impl CountersReading {
         }
     }
 
+    /// All counters, each with a name that stays the same from version to version.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let Self { in_frames, in_bytes, out_frames, out_bytes, kicks, calls, coalesced, moves_held, drops } =
+            self.clone();
+        let others = [
+            ("in_frames", in_frames),
+            ("in_bytes", in_bytes),
+            ("out_frames", out_frames),
+            ("out_bytes", out_bytes),
+            ("kicks", kicks),
+            ("calls", calls),
+            ("coalesced", coalesced),
+            ("moves_held", moves_held),
+        ];
+        others.into_iter().chain(DropReason::ALL.iter().map(|reason| reason.name()).zip(drops))
+    }
+
+    /// The counters that have these names. What has another name is left out.
+    pub fn of_named<'a>(counters: impl IntoIterator<Item = (&'a str, u64)>) -> Self {
+        let mut all = Self::default();
+        for (name, count) in counters {
+            match name {
+                "in_frames" => all.in_frames = count,
+                "in_bytes" => all.in_bytes = count,
+                "out_frames" => all.out_frames = count,
+                "out_bytes" => all.out_bytes = count,
+                "kicks" => all.kicks = count,
+                "calls" => all.calls = count,
+                "coalesced" => all.coalesced = count,
+                "moves_held" => all.moves_held = count,
+                _ => {
+                    if let Some(at) = DropReason::ALL.iter().position(|reason| reason.name() == name) {
+                        all.drops[at] = count;
+                    }
+                }
+            }
+        }
+        all
+    }
+
     /// Number of frames dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {

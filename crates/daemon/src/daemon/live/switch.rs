@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use ringway_config::{Forwarding, Name, Placement, Port, Switch};
-use ringway_switch::{self as data, Account, MAX_PORTS, MacTable, Owner, Policy, Tap};
+use ringway_switch::{self as data, Account, CountersReading, MAX_PORTS, MacTable, Owner, Policy, Tap};
 
 use super::port::{Address, LivePort, NewPort, SuspendedPort};
 use crate::daemon::programs::LoadedProgram;
@@ -299,6 +299,30 @@ impl LiveSwitch {
             (*now == owner).then_some(Address { vlan, mac, port, heard: Some(heard) })
         }));
         all
+    }
+
+    /// The counters of all ports, also of configured ones that are closed.
+    pub fn all_counters(&self) -> impl Iterator<Item = (&Name, CountersReading)> {
+        let closed = self.suspended.iter().map(|(name, suspended)| (name, suspended.counters.clone()));
+        self.ports.iter().map(|(name, live)| (name, live.counters())).chain(closed)
+    }
+
+    /// Adds what another switch of this name has counted at a port. `is_configured`: the port is opened later, if it is not there.
+    pub fn go_on_counting(&mut self, port: &Name, before: &CountersReading, is_configured: bool) {
+        if let Some(live) = self.ports.get_mut(port) {
+            live.before = live.before.and(before);
+        } else if is_configured && !self.suspended.contains_key(port) {
+            let account = self.open_account();
+            let suspended = SuspendedPort { policy: None, counters: before.clone(), index: u16::MAX, account };
+            self.suspended.insert(port.clone(), suspended);
+        }
+    }
+
+    /// Learns an address that another switch of this name has heard at a port in this second.
+    pub fn learn(&self, vlan: u16, mac: data::Mac, port: &Name, heard: u32) {
+        if let Some(live) = self.ports.get(port) {
+            self.table.learn_in(vlan, mac, live.owner, heard, |_| true);
+        }
     }
 
     /// Returns the latest moves of addresses, each with the old and the new port if they still exist.

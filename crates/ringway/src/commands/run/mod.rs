@@ -3,7 +3,7 @@
 
 pub mod service_manager;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
 use ringway_daemon::log;
-use ringway_daemon::serve::{Event, FLUSH_WITHIN, Options, check, configuration_left, give_up_after_failures, serve};
-use ringway_keeper::{Link, State};
+use ringway_daemon::serve::{
+    Event, FLUSH_WITHIN, Options, check, check_version, configuration_left, give_up_some, serve,
+};
+use ringway_keeper::{Link, Predecessor, Role, State};
 
 use crate::{closer, journal, keeper};
 
@@ -21,9 +23,12 @@ use crate::{closer, journal, keeper};
 ///
 /// Prints "ready" when ports accept clients. A port whose device, namespace or socket is missing has failed and is tried again every
 /// second; a switch without its forwarding program drops all frames until the program is there. SIGHUP reads the configuration file
-/// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Exits 70
-/// with a message when a thread that everything needs has failed, so that a service manager starts it anew; feeds the watchdog of
+/// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Feeds the watchdog of
 /// systemd (WatchdogSec=) as long as all pollers and the control thread go on.
+///
+/// The process that is started is the keeper. It starts the switch as a second process, and another one at once when the switch dies, or ends
+/// with status 70 because a thread that everything needs has failed. TAP devices with their addresses and routes, the switch's
+/// own sockets and what commands changed stay; who connects meanwhile waits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway run                              # clients make switches and ports by attaching
@@ -49,10 +54,12 @@ const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let is_kept = !args.check && !args.no_keeper;
-    if is_kept && !keeper::is_switch() {
-        return keeper::keep();
+    let role = keeper::role();
+    if is_kept && role.is_none() {
+        return keeper::keep(&context.runtime_dir);
     }
-    let link = match if is_kept { Link::from_keeper() } else { Ok(Link::default()) } {
+    let name = if role == Some(Role::Check) { c"ringway-check" } else { c"ringway-switch" };
+    let link = match if is_kept { Link::from_keeper(name) } else { Ok(Link::default()) } {
         Ok(link) => link,
         Err(error) => {
             complain("run", &error.to_string());
@@ -60,7 +67,10 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         }
     };
     let host = Host::here(&context.runtime_dir);
-    give_up_after_failures(&link);
+    if role == Some(Role::Check) {
+        return check_left(&link, args.config.as_deref(), &host);
+    }
+    give_up_some(&link);
     let loaded = match &args.config {
         None => Ok(Loaded::default()),
         // A successor starts with what was in force. What the file has become is for the next reload.
@@ -105,6 +115,22 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
 }
 
+/// Says whether this version could go on with what is kept.
+fn check_left(link: &Link, config: Option<&Path>, host: &Host) -> ExitCode {
+    if let Err(why) = check_version(link) {
+        complain("run", &why);
+        return ExitCode::FAILURE;
+    }
+    let loaded = config.zip(configuration_left(link)).map(|(file, text)| load_text(file, text, host));
+    match loaded.transpose() {
+        Ok(_) => {
+            link.is(State::Fits);
+            ExitCode::SUCCESS
+        }
+        Err(error) => refuse(&error),
+    }
+}
+
 /// Prints mistakes as `FILE:LINE:COLUMN: ...`, without a prefix, for editors.
 fn refuse(error: &LoadError) -> ExitCode {
     match error {
@@ -123,7 +149,7 @@ fn tell(keeper: &Link, event: Event) {
         Event::Ready => {
             tell_state(keeper, State::Ready);
             // To who started it, ports have accepted clients all the time.
-            if keeper.predecessor().is_none() {
+            if !keeper.predecessor().is_some_and(Predecessor::has_served) {
                 log::stdout().say("ready");
             }
         }

@@ -55,12 +55,19 @@ impl Stage {
 
     /// CPU time that the switch has used; `None`: the kernel does not tell.
     pub fn cpu_time(&self) -> Option<Duration> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.switch.id())).ok()?;
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process()?)).ok()?;
         let used = |thread: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
             let times = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
             times.split_whitespace().next()?.parse().ok()
         };
         Some(Duration::from_nanos(threads.filter_map(used).sum()))
+    }
+
+    /// The process of the switch: the child of the program that was started, its keeper, which has one thread.
+    fn process(&self) -> Option<u32> {
+        let keeper = self.switch.id();
+        let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
     }
 
     /// Makes the namespaces, with a TAP port each on the switch lan0.

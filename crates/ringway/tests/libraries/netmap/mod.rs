@@ -15,7 +15,6 @@ use std::sync::OnceLock;
 use ringway_scenes::{Daemon, Said};
 use ringway_testing::child::{Ended, lines};
 use ringway_testing::{PATIENCE, skip, until};
-use rustix::process::Signal;
 
 mod waits;
 

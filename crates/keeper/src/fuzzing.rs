@@ -1,0 +1,24 @@
+//! Messages of the switch and of administrators, for the fuzzer.
+
+use crate::message::Message;
+use crate::request::Answer;
+
+/// Decodes both, and encodes what was decoded once more. Returns the message's second form.
+#[must_use]
+pub fn message(bytes: &[u8]) -> Option<Vec<u8>> {
+    let message = Message::decode(bytes)?;
+    let again = message.encode();
+    assert_eq!(Message::decode(&again), Some(message), "a message is read as it was written");
+    Some(again)
+}
+
+/// Decodes an answer.
+pub fn answer(bytes: &[u8]) {
+    if let Some(answer) = Answer::decode(bytes) {
+        let again = Answer::decode(&answer.encode()).expect("an answer has a first byte");
+        assert!(
+            answer.text.starts_with(&again.text) || again.text.ends_with('\u{fffd}'),
+            "an answer is cut at its end only"
+        );
+    }
+}

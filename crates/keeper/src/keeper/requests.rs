@@ -1,0 +1,120 @@
+//! `keeper.sock`: what administrators ask of the keeper itself, without the switch: to upgrade. A message has a fixed size, and comes with the executable.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, send,
+    socket_with, sockopt,
+};
+
+use crate::message::receive_files;
+use crate::request::{Answer, REQUEST};
+
+/// Longest time between a connection and its request. Another connection ends the wait before.
+const REQUEST_WITHIN: Duration = Duration::from_secs(2);
+
+/// The socket, from the moment on that the runtime directory is the switch's.
+#[derive(Debug)]
+pub(super) struct Requests {
+    path: PathBuf,
+    listener: OwnedFd,
+    /// A connection whose request has not come yet.
+    asking: Option<(OwnedFd, Instant)>,
+}
+
+/// A request to upgrade.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The executable.
+    pub(super) executable: OwnedFd,
+    client: OwnedFd,
+}
+
+impl Requests {
+    /// Listens at this path, for this user and root alone.
+    pub(super) fn listen(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // Before bind, so that the path has this mode from the start.
+        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
+        let address = SocketAddrUnix::new(path)?;
+        if bind(&listener, &address) == Err(Errno::ADDRINUSE) {
+            // Of a keeper that was killed. The directory is this one's now.
+            std::fs::remove_file(path)?;
+            bind(&listener, &address)?;
+        }
+        listen(&listener, 4)?;
+        Ok(Self { path: path.to_owned(), listener, asking: None })
+    }
+
+    /// What to wait for.
+    pub(super) fn ends(&self) -> impl Iterator<Item = &OwnedFd> {
+        std::iter::once(&self.listener).chain(self.asking.as_ref().map(|(client, _)| client))
+    }
+
+    /// When to look again, whatever happens.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.asking.as_ref().map(|(_, until)| *until)
+    }
+
+    /// Returns a request that has come.
+    pub(super) fn next(&mut self) -> Option<Request> {
+        if let Ok(client) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            self.asking = Some((client, Instant::now() + REQUEST_WITHIN));
+        }
+        let (client, until) = self.asking.take()?;
+        let mut bytes = [0; REQUEST.len() + 1];
+        match receive_files(&client, &mut bytes, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) if until > Instant::now() => {
+                self.asking = Some((client, until));
+                None
+            }
+            Ok((len, files)) if bytes[..len] == REQUEST => {
+                let executable = files.into_iter().next();
+                let me = rustix::process::geteuid();
+                let may = sockopt::socket_peercred(&client).is_ok_and(|peer| peer.uid.is_root() || peer.uid == me);
+                match executable.filter(|_| may) {
+                    Some(executable) => Some(Request { executable, client }),
+                    None => {
+                        answer(&client, &Answer::refused("only root and the switch's own user may ask for that"));
+                        None
+                    }
+                }
+            }
+            Ok(_) => {
+                answer(
+                    &client,
+                    &Answer::refused("this keeper does not understand the request: it is of another version"),
+                );
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Request {
+    pub(super) fn into_executable(self) -> OwnedFd {
+        self.executable
+    }
+
+    /// Answers. Who asked may have gone.
+    pub(super) fn answer(&self, said: &Answer) {
+        answer(&self.client, said);
+    }
+}
+
+fn answer(client: impl AsFd, said: &Answer) {
+    let _ = send(client, &said.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}

@@ -1,0 +1,113 @@
+//! An upgrade: another executable becomes the switch.
+//!
+//! A process of the new version says first whether it understands what the keeper holds. Then the old switch ends at the boundary of a batch, and the
+//! new one starts as a successor. If it does not serve, the old executable is started again.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::requests::Request;
+use super::switch::Switch;
+use rustix::net::RecvFlags;
+
+use crate::message::{BYTES_MOST, Message, Received, State, receive};
+use crate::request::Answer;
+
+/// Longest time for a new version to say whether it understands what is kept, for the old one to end, and for the new one to serve.
+const CHECKED_WITHIN: Duration = Duration::from_secs(20);
+const ENDED_WITHIN: Duration = Duration::from_secs(2);
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// Most bytes that are read of what a new version says.
+const SAID_MOST: usize = 16 << 10;
+
+/// A running upgrade.
+#[derive(Debug)]
+pub(super) struct Upgrade {
+    pub(super) request: Request,
+    pub(super) phase: Phase,
+    /// The end of the phase.
+    pub(super) until: Instant,
+}
+
+/// How far it is.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// The new version looks at what is kept.
+    Checking(Check),
+    /// The old switch was told to hand over.
+    HandingOver,
+    /// The new one has been started, this long after the end of the old one began.
+    Starting(Instant),
+}
+
+/// A process of the new version that looks at what is kept.
+#[derive(Debug)]
+pub(super) struct Check {
+    pub(super) process: Switch,
+    /// What it is still to be told.
+    pub(super) unsent: VecDeque<Message>,
+    said: Option<std::process::ChildStderr>,
+}
+
+impl Check {
+    pub(super) fn start(mut command: Command, unsent: VecDeque<Message>) -> std::io::Result<Self> {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut process = Switch::start(command)?;
+        let said = process.take_stderr();
+        Ok(Self { process, unsent, said })
+    }
+
+    /// Returns why the new version refuses, once it has ended.
+    pub(super) fn refusal(mut self) -> Option<String> {
+        let status = self.process.status();
+        let mut heard = vec![0; BYTES_MOST + 1];
+        let mut fits = false;
+        while let Ok(Received::Message { message, .. }) =
+            receive(&*self.process.socket, &mut heard, RecvFlags::DONTWAIT)
+        {
+            fits |= message == Message::Is(State::Fits);
+        }
+        match (status.success(), fits) {
+            (true, true) => return None,
+            (true, false) => return Some("it is no ringway that can go on with what is kept".to_owned()),
+            (false, _) => {}
+        }
+        let mut bytes = vec![0; SAID_MOST];
+        // Its children may have the other end.
+        let read = self.said.as_mut().and_then(|said| {
+            rustix::io::ioctl_fionbio(&*said, true).ok()?;
+            said.read(&mut bytes).ok()
+        });
+        let said = String::from_utf8_lossy(&bytes[..read.unwrap_or(0)]).into_owned();
+        let line = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
+        Some(line.unwrap_or_else(|| super::how(status)))
+    }
+}
+
+impl Upgrade {
+    pub(super) fn begin(request: Request, check: Check) -> Self {
+        Self { request, phase: Phase::Checking(check), until: Instant::now() + CHECKED_WITHIN }
+    }
+
+    pub(super) fn hand_over(self) -> Self {
+        Self { phase: Phase::HandingOver, until: Instant::now() + ENDED_WITHIN, ..self }
+    }
+
+    pub(super) fn start(self, ended: Instant) -> Self {
+        Self { phase: Phase::Starting(ended), until: Instant::now() + READY_WITHIN, ..self }
+    }
+
+    pub(super) fn refuse(&self, why: &str) {
+        self.request.answer(&Answer::refused(why));
+    }
+}
+
+/// The path by which an executable is started.
+pub(super) fn program(executable: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", executable.as_raw_fd()))
+}

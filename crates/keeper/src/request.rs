@@ -1,0 +1,62 @@
+//! What administrators ask of a keeper, at its socket.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with, sockopt,
+};
+
+use crate::message::send_bytes;
+
+/// A request to upgrade. The executable is beside it.
+pub(crate) const REQUEST: [u8; 16] = *b"ringway-upgrade1";
+/// Most bytes of an answer.
+const ANSWER_MOST: usize = 4096;
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// It was done.
+    pub done: bool,
+    /// What was done, or why it was not.
+    pub text: String,
+}
+
+impl Answer {
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self { done: false, text: text.into() }
+    }
+
+    pub(crate) fn done(text: impl Into<String>) -> Self {
+        Self { done: true, text: text.into() }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![u8::from(self.done)];
+        bytes.extend(self.text.bytes().take(ANSWER_MOST - 1));
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (done, text) = bytes.split_first()?;
+        Some(Self { done: *done == 1, text: String::from_utf8_lossy(text).into_owned() })
+    }
+}
+
+/// Asks the keeper that listens at `socket` to go on with this executable. Waits at most so long for the answer.
+///
+/// # Errors
+/// There is no keeper, or it does not answer.
+pub fn ask_to_upgrade(socket: &Path, executable: impl AsFd, within: Duration) -> io::Result<Answer> {
+    let keeper = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&keeper, sockopt::Timeout::Recv, Some(within))?;
+    connect(&keeper, &SocketAddrUnix::new(socket)?)?;
+    send_bytes(&keeper, &REQUEST, &[executable.as_fd()], SendFlags::empty())?;
+    let mut bytes = [0; ANSWER_MOST];
+    let (len, _) = recv(&keeper, &mut bytes[..], RecvFlags::empty())?;
+    let bytes = bytes.get(..len).unwrap_or_default();
+    Answer::decode(bytes).ok_or_else(|| io::Error::other("the keeper has ended the connection"))
+}
