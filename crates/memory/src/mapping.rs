@@ -272,6 +272,19 @@ impl SharedMemory {
         let file = sealed_file(name, bytes)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SEAL)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+        Self::whole(file, bytes)
+    }
+
+    /// Maps memory that another process has made by [`SharedMemory::create_whole`], in its place.
+    ///
+    /// # Errors
+    /// The file is smaller than `bytes` or not sealed against shrinking, or the kernel refuses.
+    pub fn open_whole(file: OwnedFd, bytes: usize) -> io::Result<Self> {
+        check_sealed(&file, bytes)?;
+        Self::whole(file, bytes)
+    }
+
+    fn whole(file: OwnedFd, bytes: usize) -> io::Result<Self> {
         let mapping = Mapping::given(file.as_fd(), 0, bytes, &Quota::without_holes()).map_err(|error| match error {
             MapError::Kernel(error) => error,
             MapError::Limit(limit) => io::Error::other(limit),
@@ -284,14 +297,7 @@ impl SharedMemory {
     /// # Errors
     /// The file is smaller than `bytes` or not sealed against shrinking, or the kernel refuses.
     pub fn open(file: OwnedFd, bytes: usize) -> io::Result<Self> {
-        let seals = rustix::fs::fcntl_get_seals(&file)?;
-        if !seals.contains(SealFlags::SHRINK) {
-            return Err(io::Error::other("shared memory is not sealed against shrinking"));
-        }
-        let has = rustix::fs::fstat(&file)?.st_size;
-        if has < 0 || (has as u64) < bytes as u64 {
-            return Err(io::Error::other(format!("shared memory has {has} bytes, {bytes} were promised")));
-        }
+        check_sealed(&file, bytes)?;
         let mapping = Arc::new(Mapping::shared(file.as_fd(), bytes)?);
         Ok(Self { file: Arc::new(file), mapping })
     }
@@ -318,6 +324,19 @@ impl SharedMemory {
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
+}
+
+/// Checks that a file has this many bytes and cannot shrink.
+fn check_sealed(file: &OwnedFd, bytes: usize) -> io::Result<()> {
+    let seals = rustix::fs::fcntl_get_seals(file)?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(io::Error::other("shared memory is not sealed against shrinking"));
+    }
+    let has = rustix::fs::fstat(file)?.st_size;
+    if has < 0 || (has as u64) < bytes as u64 {
+        return Err(io::Error::other(format!("shared memory has {has} bytes, {bytes} were promised")));
+    }
+    Ok(())
 }
 
 fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {

@@ -47,6 +47,12 @@ impl AccessCounters {
         add(&self.unmasks);
     }
 
+    /// Begins with the counts of a predecessor of this process.
+    pub(super) fn go_on_from(&self, [reads, writes, tails, unmasks]: [u64; 4]) {
+        let all = [(&self.reads, reads), (&self.writes, writes), (&self.tails, tails), (&self.unmasks, unmasks)];
+        all.into_iter().for_each(|(count, value)| count.store(value, Ordering::Relaxed));
+    }
+
     /// Returns all counts. `interrupts` is the number of interrupts.
     pub(super) fn accesses(&self, interrupts: u64) -> Accesses {
         let [reads, writes, tails, unmasks] =

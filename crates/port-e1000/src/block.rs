@@ -26,9 +26,15 @@ impl InputState {
     /// Returns the transmit tail, from the block or the register. (A NIC with a block has one transmit ring.)
     #[inline]
     pub(super) fn tail(&self) -> u32 {
+        self.tail_at(self.queue)
+    }
+
+    /// Returns the tail of the ring whose registers are at offset `queue` from those of the first ring.
+    #[inline]
+    pub(super) fn tail_at(&self, queue: u32) -> u32 {
         match in_use(self.csb, &self.memory) {
             Some(block) => block.transmit_tail(),
-            None => self.page.get(TDT + self.queue) & 0xffff,
+            None => self.page.get(TDT + queue) & 0xffff,
         }
     }
 
@@ -107,6 +113,14 @@ impl Device {
         // for that of the input.
         drop(output);
         self.begin_block(&mut input);
+    }
+
+    /// Finds the block that a predecessor of this process has used, before the rings go on.
+    pub(super) fn find_block_again(&self) {
+        let (mut input, mut output) = (self.input.lock(), self.output.lock());
+        let address = u64::from(input.page.get(CSBAL)) | u64::from(input.page.get(CSBAH)) << 32;
+        let found = if address == 0 { None } else { CsbLocation::new(address, &input.memory.writable).ok() };
+        (input.csb, output.csb) = (found, found);
     }
 
     /// Forgets the block.

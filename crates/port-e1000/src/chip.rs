@@ -3,13 +3,14 @@
 use super::clock::SystemTime;
 use super::data_path::ring_location;
 use super::eeprom::{Eeprom, Identity, Layout};
+use super::kept::{Reader, Writer};
 use super::offsets::*;
 use super::phy::Phy;
 use super::registers::Registers;
 use super::ring_page::RingPage;
 use super::settings::{Model, Settings};
 use super::statistics::Statistics;
-use crate::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
+use crate::vfio_user::pci::{Bar, CONFIG_BYTES, Capability, ConfigSpace, PciIds};
 
 /// Bytes of the register region.
 pub(super) const REGISTER_BYTES: u32 = 0x2_0000;
@@ -41,6 +42,8 @@ pub(super) struct Chip {
     pub(super) connected: bool,
     /// True after a write to a register other than a ring's tail, until a register is read.
     pub(super) unread: bool,
+    /// True after an access other than a write to a ring's tail, until the state is saved.
+    pub(super) unsaved: bool,
 }
 
 impl Chip {
@@ -75,6 +78,7 @@ impl Chip {
             io_address: 0,
             connected: false,
             unread: false,
+            unsaved: true,
         };
         chip.registers.set_station(settings.mac);
         chip.reset_page();
@@ -111,6 +115,30 @@ impl Chip {
     /// Restores the EEPROM, which keeps its contents without power: the next front end belongs to another guest.
     pub(super) fn forget(&mut self) {
         self.eeprom.restore();
+    }
+
+    /// Appends all of this except for the ring registers, which are in a file.
+    pub(super) fn save(&mut self, to: &mut Writer, now: u64) {
+        self.unsaved = false;
+        to.raw(&self.config.written());
+        self.registers.save(to);
+        self.eeprom.save(to);
+        self.phy.save(to);
+        self.statistics.save(to);
+        self.time.save(to, now);
+        to.u32s(&[self.mdic, self.eerd, self.eewr, self.io_address]);
+    }
+
+    /// Reads what [`Chip::save`] has written.
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>, now: u64) -> Option<()> {
+        self.config.set_written(from.raw(CONFIG_BYTES)?.first_chunk()?);
+        self.registers.restore(from)?;
+        self.eeprom.restore_from(from)?;
+        self.phy.restore(from)?;
+        self.statistics.restore(from)?;
+        self.time.restore(from, now)?;
+        (self.mdic, self.eerd, self.eewr, self.io_address) = (from.u32()?, from.u32()?, from.u32()?, from.u32()?);
+        Some(())
     }
 
     /// Returns true if the device may access guest memory.

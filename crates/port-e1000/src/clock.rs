@@ -1,5 +1,7 @@
 //! The clock that the 82574L keeps for time stamps (DS 7.7). The clock counts, but no frame is stamped.
 
+use super::kept::{Reader, Writer};
+
 /// Nanoseconds of one tick of the 25 MHz clock.
 const TICK: u64 = 40;
 
@@ -22,6 +24,20 @@ impl SystemTime {
             Some(steps) => self.base.0.wrapping_add(steps.wrapping_mul(value)),
             None => self.base.0,
         }
+    }
+
+    pub(super) fn save(&self, to: &mut Writer, now: u64) {
+        to.u32(self.increment);
+        to.u64(self.at(now));
+        to.u32(self.high);
+    }
+
+    /// Reads what [`SystemTime::save`] has written. The time stood still meanwhile: each process has a clock of its own.
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>, now: u64) -> Option<()> {
+        self.increment = from.u32()?;
+        self.base = (from.u64()?, now);
+        self.high = from.u32()?;
+        Some(())
     }
 
     pub(super) fn increment(&self) -> u32 {

@@ -1,6 +1,7 @@
 //! The two directions of a device on the data path. Each is behind a lock that a poller holds for a batch at most. The port's
 //! own thread holds that lock for a few instructions.
 
+use super::kept::{Place, RECEIVE, State, TRANSMIT, TRANSMIT_SECOND};
 use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, SECOND, TDBAL, TDH, TDT};
 use super::ring_page::RingPage;
 use super::rings::{
@@ -8,6 +9,7 @@ use super::rings::{
     TransmitSettings,
 };
 use crate::vfio_user::Dma;
+use std::sync::Arc;
 
 /// The bits of RDLEN and TDLEN that hold the length in bytes.
 const LENGTH: u32 = 0xf_ff80;
@@ -31,6 +33,24 @@ pub(super) enum Ring<R> {
 impl<R> Ring<R> {
     pub(super) fn is_on(&self) -> bool {
         matches!(self, Ring::Enabled | Ring::On(_))
+    }
+}
+
+/// A ring whose position is noted for a successor of this process.
+pub(super) trait Noted {
+    /// The ring rests, also in a successor.
+    fn set_broken(&mut self);
+}
+
+impl Noted for Transmit {
+    fn set_broken(&mut self) {
+        Transmit::set_broken(self);
+    }
+}
+
+impl Noted for Receive {
+    fn set_broken(&mut self) {
+        Receive::set_broken(self);
     }
 }
 
@@ -68,6 +88,7 @@ fn check_block(csb: Option<CsbLocation>, base: u64, count: u32) -> Result<(), Ri
 pub(super) struct InputState {
     pub(super) memory: Dma,
     pub(super) page: RingPage,
+    pub(super) state: Arc<State>,
     /// `ring` is the transmit ring whose turn it is. `other` is the second ring of an 82574L, which waits.
     pub(super) ring: Ring<Transmit>,
     pub(super) other: Ring<Transmit>,
@@ -133,9 +154,20 @@ impl InputState {
             check_not_lost(&self.memory)?;
             let (base, count, head) = ring_location(&self.page, TDBAL + self.queue);
             check_block(self.csb, base, count)?;
-            self.ring = Ring::On(Transmit::start(base, count, head)?);
+            self.ring = Ring::On(Transmit::start(base, count, head)?.noted_in(self.place(self.queue)));
         }
         Ok(())
+    }
+
+    /// Where the position of the ring whose registers are at offset `queue` is noted.
+    pub(super) fn place(&self, queue: u32) -> Option<Place> {
+        self.state.place(if queue == 0 { TRANSMIT } else { TRANSMIT_SECOND })
+    }
+
+    /// Notes that these rings are not in use.
+    pub(super) fn forget_places(&self, rings: &[u32]) {
+        // A place that is dropped says so.
+        rings.iter().for_each(|queue| drop(self.place(*queue)));
     }
 
     /// Returns true if the current ring may have frames before `tail`.
@@ -158,6 +190,7 @@ fn is_pending(ring: &Ring<Transmit>, page: &RingPage, queue: u32, tail: u32) -> 
 pub(super) struct OutputState {
     pub(super) memory: Dma,
     pub(super) page: RingPage,
+    pub(super) state: Arc<State>,
     pub(super) ring: Ring<Receive>,
     pub(super) settings: ReceiveSettings,
     /// Layout of the receive descriptors.
@@ -176,6 +209,11 @@ pub(super) struct OutputState {
 }
 
 impl OutputState {
+    /// Notes that the ring is not in use.
+    pub(super) fn forget_place(&self) {
+        drop(self.state.place(RECEIVE));
+    }
+
     /// Drops the waiting frames and counts them as lost, unless they are the guest's own: those never counted as
     /// delivered.
     pub(super) fn forget(&mut self) {
@@ -194,7 +232,8 @@ impl OutputState {
             if head != tail {
                 check_not_lost(&self.memory)?;
                 check_block(self.csb, base, count)?;
-                self.ring = Ring::On(Receive::start(base, count, head, self.format)?);
+                let ring = Receive::start(base, count, head, self.format)?;
+                self.ring = Ring::On(ring.noted_in(self.state.place(RECEIVE)));
             }
         }
         Ok(())

@@ -30,8 +30,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::access_counters::AccessCounters;
 use super::chip::Chip;
-use super::data_path::{Backlog, InputState, OutputState, Ring};
+use super::data_path::{Backlog, InputState, Noted, OutputState, Ring};
 use super::interrupt::{Causes, Raise, Signalling};
+use super::kept::State as KeptState;
 use super::ring_page::RingPage;
 use super::rings::{PacketBuffer, RingFault};
 use super::settings::{Model, Settings, Status};
@@ -68,6 +69,8 @@ pub(super) struct InterruptState {
 /// The device: see the description of the module.
 pub(super) struct Device {
     pub(super) model: Model,
+    /// The settings that a guest has seen, for comparison.
+    pub(super) identity: [u8; 9],
     /// Whether the front end may map the ring pages.
     pub(super) mapped: bool,
     /// Whether the guest may use a communication status block.
@@ -94,8 +97,13 @@ pub(super) struct Device {
 }
 
 impl InterruptState {
-    fn all_raised(&self) -> u64 {
+    pub(super) fn all_raised(&self) -> u64 {
         self.raised_before + self.raised
+    }
+
+    /// Begins with the count of a predecessor of this process.
+    pub(super) fn go_on_from(&mut self, raised: u64) {
+        (self.raised, self.raised_before) = (0, raised);
     }
 
     /// Returns the number of interrupts since the last call.
@@ -108,7 +116,7 @@ impl InterruptState {
 
 impl Device {
     pub(super) fn new(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<Device> {
-        let chip = Chip::new(settings, RingPage::new()?);
+        let (chip, state) = (Chip::new(settings, RingPage::new()?), Arc::new(KeptState::new(false)?));
         let mut causes = Causes::new(chip.known_causes());
         causes.set_completion_delay(nanoseconds_of(settings.completion_delay));
         let interrupting = InterruptState {
@@ -125,12 +133,13 @@ impl Device {
         };
         Ok(Device {
             model: settings.model,
+            identity: identity(settings),
             mapped: settings.mapped && settings.model == Model::E1000e,
             csb: settings.csb && settings.model == Model::E1000,
             access_counters: AccessCounters::default(),
             quota: Quota::of_port(settings.memory),
-            input: Arc::new(Mutex::new(chip.new_input())),
-            output: Mutex::new(chip.new_output(PacketBuffer::new(settings.receive_buffer)?)),
+            input: Arc::new(Mutex::new(chip.new_input(&state))),
+            output: Mutex::new(chip.new_output(&state, PacketBuffer::new(settings.receive_buffer)?)),
             chip: Mutex::new(chip),
             interrupting: Mutex::new(interrupting),
             interrupts: Arc::new(Interrupts::default()),
@@ -388,14 +397,23 @@ fn take(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed)
 }
 
+/// Returns the settings that a guest has seen.
+fn identity(settings: &Settings) -> [u8; 9] {
+    let [a, b, c, d, e, f] = settings.mac;
+    [(settings.model == Model::E1000e).into(), settings.mapped.into(), settings.csb.into(), a, b, c, d, e, f]
+}
+
 fn nanoseconds_of(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl<R> Ring<R> {
+impl<R: Noted> Ring<R> {
     /// Stops the ring after a fault.
     #[cold]
     pub(super) fn fail(&mut self, device: &Device, direction: &str, fault: RingFault) {
+        if let Ring::On(ring) = self {
+            ring.set_broken();
+        }
         *self = Ring::Broken;
         device.report(direction, fault);
     }

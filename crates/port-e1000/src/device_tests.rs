@@ -46,6 +46,22 @@ impl Observer for Told {
     }
 }
 
+pub(super) fn settings(model: Model, mapped: bool) -> Settings {
+    Settings {
+        label: "nic".into(),
+        socket: "nic".into(),
+        access: ringway_port::SocketAccess::default(),
+        model,
+        mac: MAC,
+        link: true,
+        mapped,
+        csb: true,
+        completion_delay: Duration::ZERO,
+        receive_buffer: RECEIVE_BUFFER,
+        memory: ringway_memory::Limits::PORT,
+    }
+}
+
 pub(super) struct Nic {
     pub(super) device: Arc<Device>,
     pub(super) input: E1000Input,
@@ -62,19 +78,7 @@ impl Nic {
 
     pub(super) fn with(model: Model, mapped: bool) -> Nic {
         let told = Arc::new(Told::default());
-        let settings = Settings {
-            label: "nic".into(),
-            socket: "nic".into(),
-            access: ringway_port::SocketAccess::default(),
-            model,
-            mac: MAC,
-            link: true,
-            mapped,
-            csb: true,
-            completion_delay: Duration::ZERO,
-            receive_buffer: RECEIVE_BUFFER,
-            memory: ringway_memory::Limits::PORT,
-        };
+        let settings = settings(model, mapped);
         let device = Arc::new(Device::new(&settings, Arc::clone(&told) as Arc<dyn Observer>).expect("a device"));
         let (input, guest) = (E1000Input::new(Arc::clone(&device)), Guest::new());
         let (memory, bytes) = (Arc::clone(&guest.memory), DESCRIPTORS as usize * 16);
@@ -83,6 +87,23 @@ impl Nic {
         device.write(CONFIG_REGION, 4, &ON).expect("the command register");
         let (transmit, receive) = (guest.alloc(bytes, 128), guest.alloc(bytes, 128));
         Nic { device, input, told, guest, transmit, receive }
+    }
+
+    /// The same NIC in another process, before it goes on. `settings`: of the port there.
+    pub(super) fn successor(self, settings: &Settings) -> Result<Nic, Box<Nic>> {
+        let (mut saved, file) = (Vec::new(), self.device.memory_file().expect("a descriptor"));
+        self.device.save(&mut saved);
+        let device = Device::new(settings, Arc::clone(&self.told) as Arc<dyn Observer>);
+        let device = Arc::new(device.expect("a device"));
+        if !device.restore(&saved, file) {
+            return Err(Box::new(self));
+        }
+        let Nic { guest, transmit, receive, told, input, device: before } = self;
+        // A process that is killed drops nothing.
+        std::mem::forget((before, input));
+        let memory = Arc::clone(&guest.memory);
+        device.set_memory(Dma { readable: Arc::clone(&memory), writable: memory });
+        Ok(Nic { input: E1000Input::new(Arc::clone(&device)), device, told, guest, transmit, receive })
     }
 
     pub(super) fn read(&self, offset: u32) -> u32 {

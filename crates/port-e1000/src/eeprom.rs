@@ -2,6 +2,8 @@
 //! bit by bit through EECD, behind which there is a Microwire device (SDM 5.3; 93C46: 3 bits of start and operation, 6 of
 //! address).
 
+use super::kept::{Reader, Writer};
+
 const WORDS: usize = 64;
 const CHECKSUM: usize = 0x3f;
 /// The sum of all words.
@@ -113,6 +115,45 @@ impl Eeprom {
     /// Resets the pins. Keeps the contents.
     pub(super) fn reset(&mut self) {
         (self.pins, self.wire, self.unlocked) = (0, Wire::Idle, false);
+    }
+
+    pub(super) fn save(&self, to: &mut Writer) {
+        to.u16s(&self.words);
+        to.u32(self.pins);
+        to.bool(self.unlocked);
+        let (kind, a, b) = match self.wire {
+            Wire::Idle => (0, 0, 0),
+            Wire::Command { bits, count } => (1, bits, count),
+            Wire::Out { address, left } => (2, address as u16, left),
+            Wire::In { address: None, bits, count } => (3, bits, count),
+            Wire::In { address: Some(address), bits, count } => (4 + address as u8, bits, count),
+            Wire::Done => (255, 0, 0),
+        };
+        to.u8(kind);
+        to.u16s(&[a]);
+        to.u8(b);
+    }
+
+    /// Reads what [`Eeprom::save`] has written.
+    pub(super) fn restore_from(&mut self, from: &mut Reader<'_>) -> Option<()> {
+        from.u16s(&mut self.words)?;
+        self.pins = from.u32()? & (SK | CS | DI | DO | REQUEST | 3 << 4);
+        self.unlocked = from.bool()?;
+        let mut a = [0];
+        let kind = from.u8()?;
+        from.u16s(&mut a)?;
+        let ([a], b) = (a, from.u8()?);
+        let is_bit = |most: u8| b < most;
+        self.wire = match kind {
+            0 => Wire::Idle,
+            1 if is_bit(8) => Wire::Command { bits: a, count: b },
+            2 if (1..=16).contains(&b) && usize::from(a) < WORDS => Wire::Out { address: a.into(), left: b },
+            3 if is_bit(16) => Wire::In { address: None, bits: a, count: b },
+            4..68 if is_bit(16) => Wire::In { address: Some(usize::from(kind - 4)), bits: a, count: b },
+            255 => Wire::Done,
+            _ => return None,
+        };
+        Some(())
     }
 
     /// Returns the value of EERD after `value` was written to it.

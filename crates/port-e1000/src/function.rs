@@ -1,13 +1,18 @@
 //! The device as a front end sees it.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ringway_memory::Quota;
 
+use ringway_runtime::nanoseconds;
+
+use super::access_counters::Accesses;
 use super::chip::{Chip, REGISTER_BYTES};
 use super::device::Device;
-use super::offsets::{RING_PAGES, RING_PAGES_END};
+use super::kept::{Reader, State, Writer};
+use super::offsets::{LSC, RING_PAGES, RING_PAGES_END};
 use super::registers::{Part, parts};
 use super::ring_page::RingPage;
 use super::settings::Model;
@@ -79,6 +84,28 @@ enum To {
     Ports,
 }
 
+impl Device {
+    /// Reads what [`Function::save`] has written after the settings.
+    fn restore_all(&self, chip: &mut Chip, from: &mut Reader<'_>) -> Option<()> {
+        let has_cable = chip.phy.has_cable();
+        chip.restore(from, nanoseconds())?;
+        let mut interrupting = self.interrupting();
+        interrupting.causes.restore(from)?;
+        if chip.phy.set_cable(has_cable) {
+            interrupting.causes.set(LSC);
+        }
+        let mut counts = [0; 4];
+        for count in &mut counts {
+            *count = from.u64()?;
+        }
+        self.access_counters.go_on_from(counts);
+        interrupting.go_on_from(from.u64()?);
+        drop(interrupting);
+        self.interrupts().disable_pin(chip.config.has_pin_disabled());
+        Some(())
+    }
+}
+
 impl Function for Device {
     fn quota(&self) -> Arc<Quota> {
         Arc::clone(&self.quota)
@@ -119,7 +146,7 @@ impl Function for Device {
             self.access_counters.read();
         }
         let mut chip = self.chip.lock();
-        chip.unread = false;
+        (chip.unread, chip.unsaved) = (false, true);
         match region {
             REGISTERS => self.read_words(offset, data, |part| self.read_register(&mut chip, part.offset)),
             PORTS => self.read_words(offset, data, |part| self.read_port(&mut chip, part.offset)),
@@ -138,6 +165,7 @@ impl Function for Device {
             self.access_counters.write();
         }
         let mut chip = self.chip.lock();
+        chip.unsaved |= region != REGISTERS;
         match region {
             REGISTERS => self.write_words(offset, data, &mut chip, |chip, at| self.kept(chip, at), To::Registers),
             PORTS => self.write_words(
@@ -178,6 +206,61 @@ impl Function for Device {
 
     fn reset(&self) {
         self.power_on(&mut self.chip.lock());
+    }
+
+    fn is_changed(&self) -> bool {
+        self.chip.lock().unsaved
+    }
+
+    fn save(&self, to: &mut Vec<u8>) {
+        let mut writer = Writer(std::mem::take(to));
+        writer.raw(&self.identity);
+        let mut chip = self.chip.lock();
+        chip.save(&mut writer, nanoseconds());
+        let interrupting = self.interrupting();
+        interrupting.causes.save(&mut writer);
+        let Accesses { reads, writes, tails, unmasks, interrupts } =
+            self.access_counters.accesses(interrupting.all_raised());
+        [reads, writes, tails, unmasks, interrupts].into_iter().for_each(|count| writer.u64(count));
+        *to = writer.0;
+    }
+
+    fn note_in(&self, state: &Arc<State>) {
+        let (mut input, mut output) = (self.input.lock(), self.output.lock());
+        (input.state, output.state) = (Arc::clone(state), Arc::clone(state));
+    }
+
+    fn memory_file(&self) -> io::Result<Option<OwnedFd>> {
+        self.chip.lock().page.file().map(Some)
+    }
+
+    fn restore(&self, from: &[u8], memory: Option<OwnedFd>) -> bool {
+        let mut from = Reader(from);
+        if from.raw(self.identity.len()) != Some(&self.identity) {
+            return false;
+        }
+        let Some(Ok(page)) = memory.map(RingPage::open) else { return false };
+        let mut chip = self.chip.lock();
+        self.renew_page(&mut chip, &page);
+        chip.connected = true;
+        self.restore_all(&mut chip, &mut from).filter(|()| from.0.is_empty()).is_some()
+    }
+
+    fn resume(&self) {
+        let chip = self.chip.lock();
+        self.resume_rings(&chip);
+        {
+            let mut interrupting = self.interrupting();
+            // A poller may have raised them while there was no eventfd.
+            interrupting.causes.raise_again();
+            if chip.is_bus_master() {
+                interrupting.causes.assume_ring_causes();
+            }
+        }
+        drop(chip);
+        self.settle();
+        self.raise_event();
+        self.kick();
     }
 
     fn connected(&self) -> io::Result<()> {

@@ -14,6 +14,7 @@
 //! RXO is in ICR at once, but raises OTHER at most every 100 ms: Linux's e1000e reads ICR for each, and lost more frames by
 //! that under overload.
 
+use super::kept::{Reader, Writer};
 use super::moderation::{CompletionDelay, Delay, Delayed, Throttle};
 use super::offsets::{ASSERTED, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RXQ1, RXT0, TXDW, TXQ0, TXQ1, TXQE};
 
@@ -135,14 +136,47 @@ impl Causes {
         self.sent.stop();
     }
 
+    /// Appends the registers. Times, and which lines are up, are not for a successor: it raises what is pending again.
+    pub(super) fn save(&self, to: &mut Writer) {
+        let Causes { icr, ims, iam, eiac, ivar, ctrl_ext, one, several, .. } = self;
+        to.u32s(&[*icr, *ims, *iam, *eiac, *ivar, *ctrl_ext, one.register]);
+        several.iter().for_each(|line| to.u32(line.register));
+    }
+
+    /// Reads what [`Causes::save`] has written.
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Option<()> {
+        let mut words = [0; 7 + VECTORS];
+        from.u32s(&mut words)?;
+        let [icr, ims, iam, eiac, ivar, ctrl_ext, itr, rest @ ..] = words;
+        self.reset();
+        (self.icr, self.ims, self.ctrl_ext) = (icr & self.known, ims & self.known, ctrl_ext);
+        self.set_iam(iam);
+        self.set_eiac(eiac);
+        self.set_ivar(ivar);
+        self.set_itr(itr);
+        rest.into_iter().enumerate().for_each(|(vector, value)| self.set_eitr(vector, value));
+        Some(())
+    }
+
+    /// What rings may have caused since the last record: all of it is pending.
+    pub(super) fn assume_ring_causes(&mut self) {
+        let rings = if self.signalling == Signalling::PerVector { RXQ0 | TXQ0 | TXQ1 } else { 0 };
+        self.set(TXDW | RXT0 | rings);
+    }
+
     /// Sets how interrupts are signalled. Pending causes are raised again.
     #[inline]
     pub(super) fn set_signalling(&mut self, signalling: Signalling) {
         if self.signalling != signalling {
             self.signalling = signalling;
-            (self.one.up, self.one.told) = (false, 0);
-            self.several.iter_mut().for_each(|line| line.up = false);
+            self.raise_again();
         }
+    }
+
+    /// Pending causes are raised again.
+    pub(super) fn raise_again(&mut self) {
+        (self.one.up, self.one.told) = (false, 0);
+        self.several.iter_mut().for_each(|line| line.up = false);
     }
 
     pub(super) fn set_min_interval(&mut self, nanoseconds: u64) {

@@ -8,6 +8,7 @@
 //! - `rings`: frames in and out of descriptor rings. Values and memory only: no registers, no sockets.
 //! - `device`: registers and rings of one port; `chip`: its registers; `access`: the effects of register accesses; `function`:
 //!   the device as the front end sees it; `data_path`: the two directions that pollers lock.
+//! - `kept`: what a successor of the process needs of a NIC.
 //! - `block`: the mode with tails in the guest's memory.
 //! - `input`, `output`, `bell`: the data path's three sides. No descriptor is looked at by a register access (thesis 4.4.1).
 //!
@@ -48,6 +49,7 @@ mod input;
 mod interrupt;
 #[cfg(test)]
 mod interrupt_tests;
+mod kept;
 mod moderation;
 #[cfg(test)]
 mod newer_tests;
@@ -60,6 +62,8 @@ mod ring_page;
 pub mod rings;
 mod settings;
 mod statistics;
+#[cfg(test)]
+mod succession_tests;
 #[cfg(test)]
 mod switched_tests;
 pub mod vfio_user;
@@ -74,6 +78,7 @@ use bell::E1000Bell;
 use device::Device;
 use input::E1000Input;
 use output::E1000Output;
+use ringway_keeper::Link;
 use ringway_memory::Limits;
 use ringway_runtime::Signal;
 
@@ -147,6 +152,14 @@ impl Nic {
 /// # Errors
 /// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
 pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(PortIo, E1000)> {
+    open_kept(settings, observer, &Link::default())
+}
+
+/// The same. `keeper`: has the socket and the NIC of the guest outlive this process.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link) -> io::Result<(PortIo, E1000)> {
     let device = Arc::new(Device::new(settings, Arc::clone(&observer))?);
     let sides = PortIo {
         input: Box::new(E1000Input::new(Arc::clone(&device))),
@@ -157,6 +170,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
     let Settings { label, socket, access, .. } = settings.clone();
     let server = ServerSettings { label, socket, access };
     let interrupts = Arc::clone(device.interrupts());
-    let server = Server::start(&server, Arc::clone(&device) as Arc<dyn Function>, interrupts, observer)?;
+    let server =
+        Server::start_kept(&server, Arc::clone(&device) as Arc<dyn Function>, interrupts, observer, Some(keeper))?;
     Ok((sides, E1000 { device, address: settings.mac, _server: server }))
 }

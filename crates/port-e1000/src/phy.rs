@@ -1,5 +1,6 @@
 //! The PHY behind MDIC (SDM 8.9 and 13.4.6, IEEE 802.3 clause 22): a cable that is always gigabit while it is plugged in.
 
+use super::kept::{Reader, Writer};
 use super::settings::Model;
 
 /// MDIC: operation and result.
@@ -85,12 +86,34 @@ impl Phy {
         }
     }
 
+    pub(super) fn save(&self, to: &mut Writer) {
+        self.registers.iter().for_each(|page| to.u16s(page));
+        to.u16s(&[self.page]);
+        to.bool(self.cable);
+        to.bool(self.was_down);
+    }
+
+    /// Reads what [`Phy::save`] has written.
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Option<()> {
+        self.registers.iter_mut().try_for_each(|page| from.u16s(page))?;
+        let mut page = [0];
+        from.u16s(&mut page)?;
+        [self.page] = page;
+        (self.cable, self.was_down) = (from.bool()?, from.bool()?);
+        Some(())
+    }
+
     /// Plugs the cable in or out. Returns true if the state of the link changed.
     pub(super) fn set_cable(&mut self, on: bool) -> bool {
         let before = self.has_link();
         self.cable = on;
         self.was_down |= !on;
         self.has_link() != before
+    }
+
+    /// Returns true if the cable is plugged in.
+    pub(super) fn has_cable(&self) -> bool {
+        self.cable
     }
 
     /// Returns true if there is a link. In loopback there is one without a cable.

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use super::kept::{Reader, Writer};
 use super::offsets::*;
 use super::settings::Model;
 
@@ -148,12 +149,14 @@ impl Table {
 pub(super) struct Registers {
     words: Box<[u32]>,
     table: &'static Table,
+    /// What [`Registers::save`] has written, if it would write the same again.
+    saved: Option<Vec<u8>>,
 }
 
 impl Registers {
     pub(super) fn new(model: Model) -> Registers {
         let table = Table::of(model);
-        Registers { words: table.resets.clone(), table }
+        Registers { words: table.resets.clone(), table, saved: None }
     }
 
     /// Returns the bits of a write that are kept: 0 where there is no register.
@@ -173,6 +176,7 @@ impl Registers {
     /// Writes the bits that the register keeps.
     pub(super) fn set(&mut self, offset: u32, value: u32) {
         let mask = self.mask(offset);
+        self.saved = None;
         if let Some(word) = self.words.get_mut((offset / 4) as usize) {
             *word = value & mask;
         }
@@ -186,7 +190,33 @@ impl Registers {
             let stays = (first / 4) as usize..(end / 4) as usize;
             words[stays.clone()].copy_from_slice(&self.words[stays]);
         }
-        self.words = words;
+        (self.words, self.saved) = (words, None);
+    }
+
+    /// Appends the registers that differ from their values after a reset.
+    pub(super) fn save(&mut self, to: &mut Writer) {
+        let Registers { words, table, saved } = self;
+        let saved = saved.get_or_insert_with(|| {
+            let changed = || words.iter().zip(&table.resets).enumerate().filter(|(_, (word, reset))| word != reset);
+            let mut to = Writer::default();
+            to.u32(changed().count() as u32);
+            for (index, (word, _)) in changed() {
+                to.u32s(&[index as u32, *word]);
+            }
+            to.0
+        });
+        to.raw(saved);
+    }
+
+    /// Reads what [`Registers::save`] has written.
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Option<()> {
+        self.words = self.table.resets.clone();
+        for _ in 0..from.u32()? {
+            let (index, value) = (from.u32()?, from.u32()?);
+            let offset = index.checked_mul(4).filter(|offset| *offset < END)?;
+            self.set(offset, value);
+        }
+        Some(())
     }
 
     /// Sets receive address 0, the address of the station itself.

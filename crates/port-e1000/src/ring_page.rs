@@ -37,6 +37,12 @@ impl RingPage {
         Ok(RingPage { mapping: Arc::clone(memory.mapping()), memory: Arc::new(memory) })
     }
 
+    /// Maps the pages of a predecessor of this process.
+    pub(super) fn open(file: OwnedFd) -> io::Result<RingPage> {
+        let memory = SharedMemory::open_whole(file, RING_PAGES_END as usize)?;
+        Ok(RingPage { mapping: Arc::clone(memory.mapping()), memory: Arc::new(memory) })
+    }
+
     /// Returns the file, which front ends map.
     pub(super) fn file(&self) -> io::Result<OwnedFd> {
         self.memory.file().try_clone_to_owned()

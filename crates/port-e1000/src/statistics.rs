@@ -1,5 +1,6 @@
 //! Statistics registers (SDM 13.7, DS 10.2.7): counters that a read clears and that stop at their maximum.
 
+use super::kept::{Reader, Writer};
 use super::offsets::{STATISTICS, STATISTICS_END};
 use super::rings::{Received, Traffic};
 
@@ -77,6 +78,25 @@ impl Statistics {
             }
         }
         self.words.get_mut(index(offset)).map_or(0, std::mem::take)
+    }
+
+    pub(super) fn save(&self, to: &mut Writer) {
+        to.u32s(&self.words);
+        for Pair { value, seen } in self.pairs {
+            to.u64(value);
+            to.bool(seen.is_some());
+            to.u64(seen.unwrap_or(0));
+        }
+    }
+
+    /// Reads what [`Statistics::save`] has written.
+    pub(super) fn restore(&mut self, from: &mut Reader<'_>) -> Option<()> {
+        from.u32s(&mut self.words)?;
+        for pair in &mut self.pairs {
+            let (value, is_seen, seen) = (from.u64()?, from.bool()?, from.u64()?);
+            *pair = Pair { value, seen: is_seen.then_some(seen.min(value)) };
+        }
+        Some(())
     }
 
     /// Adds sent frames.

@@ -38,6 +38,7 @@ use connection::SharedConnection;
 use input::StreamInput;
 use output::StreamOutput;
 use protocol::StreamProtocol;
+use ringway_keeper::Link;
 use ringway_runtime::Signal;
 use ringway_switch::{Bell, CallReason, CallResult};
 
@@ -78,6 +79,14 @@ impl Stream {
 /// # Errors
 /// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
 pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(PortIo, Stream)> {
+    open_kept(settings, observer, &Link::default())
+}
+
+/// The same. With a keeper, the socket outlives the switch: peers that connect meanwhile wait.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link) -> io::Result<(PortIo, Stream)> {
     let connection = Arc::new(SharedConnection::new()?);
     let sides = PortIo {
         input: Box::new(StreamInput::new(Arc::clone(&connection))?),
@@ -86,7 +95,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         signal: Signal::Device(connection.watch()),
     };
     let Settings { label, socket, role, access } = settings;
-    let socket = Socket { label, path: socket, role: *role, access, files: Files::Refused };
+    let socket = Socket { label, path: socket, role: *role, access, files: Files::Refused, keeper: Some(keeper) };
     let service = Service::start(&socket, StreamProtocol { connection: Arc::clone(&connection) }, observer)?;
     Ok((sides, Stream { connection, _service: service }))
 }

@@ -65,6 +65,7 @@ use device::Device;
 use input::VhostInput;
 use output::VhostOutput;
 use protocol::VhostProtocol;
+use ringway_keeper::Link;
 use ringway_memory::Limits;
 use ringway_port::front_end::{Files, Service, Socket, repeat};
 use ringway_port::port_io::PortIo;
@@ -109,6 +110,14 @@ impl VhostUser {
 /// # Errors
 /// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
 pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(PortIo, VhostUser)> {
+    open_kept(settings, observer, &Link::default())
+}
+
+/// The same. With a keeper, the socket and the connection outlive the switch.
+///
+/// # Errors
+/// As of [`open`].
+pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link) -> io::Result<(PortIo, VhostUser)> {
     let device = Arc::new(Device::new(settings)?);
     let record = device.take_record_file();
     let sides = PortIo {
@@ -118,7 +127,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
         signal: Signal::Kick(device.kicks.watch()),
     };
     let Settings { label, socket, role, access, .. } = settings;
-    let socket = Socket { label, path: socket, role: *role, access, files: Files::Taken };
+    let socket = Socket { label, path: socket, role: *role, access, files: Files::Taken, keeper: Some(keeper) };
     let service = Service::start(&socket, VhostProtocol::new(Arc::clone(&device)), observer)?;
     Ok((sides, VhostUser { device, _service: service, _record: record }))
 }

@@ -57,7 +57,7 @@ impl Receive {
             if status.len > self.capacity {
                 return Err(Misuse::Length(status.len, self.capacity));
             }
-            if status.end && !self.skips {
+            if status.end && !self.skips && !status.bad {
                 return Ok(Some(status.len));
             }
             self.skips = !status.end;

@@ -56,7 +56,10 @@ impl ReceiveQueue {
             if self.ring.status(ahead).is_some() {
                 self.buffers.prefetch(ahead as u16);
             }
-            if status.end && self.part.1 == 0 {
+            if status.bad {
+                self.part.0.clear();
+                self.part.1 = 0;
+            } else if status.end && self.part.1 == 0 {
                 let len = self.without_fcs(status.len);
                 let frame = len.and_then(|len| self.buffers.frame(self.ring.next() as u16, len));
                 take(frame.ok_or_else(|| self.wrong_length(status.len))?);

@@ -44,6 +44,8 @@ pub struct ReceiveStatus {
     pub len: usize,
     /// True for the last descriptor of a frame.
     pub end: bool,
+    /// True if the frame has an error (RXE): the driver drops it.
+    pub bad: bool,
 }
 
 impl ReceiveFormat {
@@ -53,11 +55,12 @@ impl ReceiveFormat {
     pub fn read(self, word: u64) -> Option<ReceiveStatus> {
         const DONE: u64 = 1 << 0;
         const END: u64 = 1 << 1;
-        let (status, len) = match self {
-            ReceiveFormat::Legacy => (word >> 32, word & 0xffff),
-            ReceiveFormat::Extended => (word, word >> 32 & 0xffff),
+        let (status, len, error) = match self {
+            ReceiveFormat::Legacy => (word >> 32, word & 0xffff, 1 << 15),
+            ReceiveFormat::Extended => (word, word >> 32 & 0xffff, 1 << 31),
         };
-        (status & DONE != 0).then_some(ReceiveStatus { len: len as usize, end: status & END != 0 })
+        let (end, bad) = (status & END != 0, status & error != 0);
+        (status & DONE != 0).then_some(ReceiveStatus { len: len as usize, end, bad })
     }
 }
 
@@ -93,12 +96,15 @@ mod tests {
 
     #[test]
     fn lengths_and_ends_are_where_the_manuals_have_them() {
-        let status = |len, end| Some(ReceiveStatus { len, end });
+        let status = |len, end| Some(ReceiveStatus { len, end, bad: false });
         assert_eq!(ReceiveFormat::Legacy.read(0x3_0000_0000 | 1514), status(1514, true));
         assert_eq!(ReceiveFormat::Legacy.read(0x1_0000_0000 | 256), status(256, false));
         assert_eq!(ReceiveFormat::Legacy.read(0x2_0000_0000 | 1514), None);
         assert_eq!(ReceiveFormat::Extended.read(1514 << 32 | 3), status(1514, true));
         assert_eq!(ReceiveFormat::Extended.read(256 << 32 | 1), status(256, false));
         assert_eq!(ReceiveFormat::Extended.read(1514 << 32 | 2), None);
+        let bad = Some(ReceiveStatus { len: 0, end: true, bad: true });
+        assert_eq!(ReceiveFormat::Legacy.read(0x8003_0000_0000), bad);
+        assert_eq!(ReceiveFormat::Extended.read(0x8000_0003), bad);
     }
 }

@@ -165,7 +165,7 @@ impl PortKind for E1000 {
             receive_buffer: port::RECEIVE_BUFFER,
             memory: self.memory.memory.limits(),
         };
-        let opened = port::open(&wanted, at.observer.clone());
+        let opened = port::open_kept(&wanted, at.observer.clone(), at.keeper);
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.path, why))?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })), namespace: None })
     }

@@ -44,7 +44,7 @@ impl PortKind for Stream {
             role: self.socket.role.get(),
             access: self.socket.at.access.get(at.access),
         };
-        let opened = port::open(&wanted, at.observer.clone());
+        let opened = port::open_kept(&wanted, at.observer.clone(), at.keeper);
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
         Ok(Opened { sides, link: Some(Box::new(Peer(port))), namespace: None })
     }

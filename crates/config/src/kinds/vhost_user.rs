@@ -66,7 +66,7 @@ impl PortKind for VhostUser {
             record: Some(record_of(&self.socket.at.path, at.runtime_dir)),
             memory: self.memory.memory.limits(),
         };
-        let opened = port::open(&wanted, at.observer.clone());
+        let opened = port::open_kept(&wanted, at.observer.clone(), at.keeper);
         let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
         Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })), namespace: None })
     }

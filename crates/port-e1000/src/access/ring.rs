@@ -1,10 +1,13 @@
 //! Ring registers, and the values that registers show of the rings.
 
+use std::sync::Arc;
+
 use crate::chip::Chip;
 use crate::data_path::{InputState, OutputState, Ring, ring_location};
 use crate::device::Device;
+use crate::kept::{Noted, RECEIVE, State, TRANSMIT, TRANSMIT_SECOND};
 use crate::offsets::*;
-use crate::rings::{Filters, Format, PacketBuffer, ReceiveSettings, TransmitSettings};
+use crate::rings::{Filters, Format, PacketBuffer, Receive, ReceiveSettings, Transmit, TransmitSettings};
 use crate::settings::Model;
 
 /// Longest frame in bytes without frame check sequence. `LONGEST`: 1,518 bytes, a VLAN tag included. `LONGEST_LONG`: 16
@@ -28,10 +31,11 @@ impl Restart {
 }
 
 impl Chip {
-    pub(crate) fn new_input(&self) -> InputState {
+    pub(crate) fn new_input(&self, state: &Arc<State>) -> InputState {
         InputState {
             memory: Default::default(),
             page: self.page.clone(),
+            state: Arc::clone(state),
             ring: Ring::Off,
             other: Ring::Off,
             queue: 0,
@@ -46,10 +50,11 @@ impl Chip {
         }
     }
 
-    pub(crate) fn new_output(&self, buffer: PacketBuffer) -> OutputState {
+    pub(crate) fn new_output(&self, state: &Arc<State>, buffer: PacketBuffer) -> OutputState {
         OutputState {
             memory: Default::default(),
             page: self.page.clone(),
+            state: Arc::clone(state),
             ring: Ring::Off,
             settings: self.receive_settings(),
             format: self.receive_format(0),
@@ -170,6 +175,7 @@ impl Device {
         for &queue in rings {
             *side.ring_at(queue) = if on { Ring::Enabled } else { Ring::Off };
         }
+        side.forget_places(rings);
         if rings.contains(&0) {
             self.begin_block(&mut side);
         }
@@ -179,6 +185,68 @@ impl Device {
         if pending || self.mapped && !rings.is_empty() {
             self.kick();
         }
+    }
+
+    /// The rings go on as a predecessor of this process has left them.
+    pub(crate) fn resume_rings(&self, chip: &Chip) {
+        if self.csb {
+            self.find_block_again();
+        }
+        let transmits = chip.registers.get(TCTL) & TCTL_EN != 0;
+        let mut side = self.input.lock();
+        for (queue, place) in [(0, TRANSMIT), (SECOND, TRANSMIT_SECOND)] {
+            let noted = if transmits { side.state.noted(place) } else { Noted::Nothing };
+            let ring = match noted {
+                Noted::Nothing if transmits => Ring::Enabled,
+                Noted::Nothing => Ring::Off,
+                Noted::Broken => Ring::Broken,
+                Noted::On { base, position } => {
+                    let tail = side.tail_at(queue);
+                    let contexts = side.state.contexts(place, position.contexts);
+                    match Transmit::resume(base, position, contexts, &side.memory.writable, tail) {
+                        Ok(ring) => {
+                            side.page.set(TDH.saturating_add(queue), ring.head());
+                            Ring::On(ring.noted_in(side.place(queue)))
+                        }
+                        Err(fault) => {
+                            self.report("transmit", fault);
+                            Ring::Broken
+                        }
+                    }
+                }
+            };
+            *side.ring_at(queue) = ring;
+        }
+        drop(side);
+        let receives = chip.registers.get(RCTL) & RCTL_EN != 0;
+        let mut side = self.output.lock();
+        side.format = chip.receive_format(chip.page.get(PSRCTL));
+        let noted = if receives { side.state.noted(RECEIVE) } else { Noted::Nothing };
+        side.ring = match noted {
+            Noted::Nothing if receives => Ring::Enabled,
+            Noted::Nothing => Ring::Off,
+            Noted::Broken => Ring::Broken,
+            Noted::On { base, position } => {
+                let tail = side.tail();
+                match Receive::resume(base, position, side.format, &side.memory.writable, tail) {
+                    Ok((ring, lost)) => {
+                        side.lost = side.lost.saturating_add(lost.into());
+                        side.page.set(RDH, ring.head());
+                        Ring::On(ring.noted_in(side.state.place(RECEIVE)))
+                    }
+                    Err(fault) => {
+                        self.report("receive", fault);
+                        Ring::Broken
+                    }
+                }
+            }
+        };
+        drop(side);
+        if self.csb {
+            self.find_block();
+        }
+        self.apply_receive(chip, Restart::No);
+        self.apply_transmit(chip, &[]);
     }
 
     /// Applies the registers to the receive side.
@@ -198,6 +266,7 @@ impl Device {
         let resized = std::mem::replace(&mut side.format, format) != format;
         if restart == Restart::Yes || resized && side.ring.is_on() {
             side.ring = if on { Ring::Enabled } else { Ring::Off };
+            side.forget_place();
             side.forget();
         }
         self.tell_of_losses(side);

@@ -23,7 +23,8 @@ impl Device {
     /// Writes a register.
     pub(crate) fn write_register(&self, chip: &mut Chip, offset: u32, value: u32) {
         let offset = canonical(offset);
-        chip.unread |= !matches!(offset, TDT | TDT1 | RDT);
+        let is_tail = matches!(offset, TDT | TDT1 | RDT);
+        (chip.unread, chip.unsaved) = (chip.unread | !is_tail, chip.unsaved | !is_tail);
         if RingPage::has(offset) {
             return self.write_ring_register(chip, offset, value);
         }
@@ -124,9 +125,11 @@ impl Device {
     fn rest(&self) {
         let mut input = self.input.lock();
         (input.ring, input.other) = (Ring::Off, Ring::Off);
+        input.forget_places(&[0, SECOND]);
         drop(input);
         let mut output = self.output.lock();
         output.ring = Ring::Off;
+        output.forget_place();
         output.forget();
         self.tell_of_losses(output);
     }

@@ -15,6 +15,7 @@ use ringway_memory::{HEAD_BYTES, Head, View, ones_sum};
 use ringway_switch::{DropReason, Gso, Headers, Offload};
 
 use super::descriptor::{EOP, IC, IXSM, Kind, TXSM, Transmitted};
+use crate::kept::CONTEXT_WORDS;
 
 /// Bytes of a VLAN tag, which is inserted before all bytes that are summed.
 pub(super) const TAG: usize = 4;
@@ -30,7 +31,7 @@ const UDP_BYTES: usize = 8;
 const CWR: u8 = 0x80;
 
 /// A context descriptor: parameters for the data descriptors that follow (SDM 3.3.6).
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Context {
     places: u64,
     sizes: u64,
@@ -38,7 +39,7 @@ pub(super) struct Context {
 
 /// The context for frames without segmentation, and the one for segmentation. Each data descriptor refers to one of
 /// them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contexts {
     whole: Context,
     pub(super) segments: Context,
@@ -49,6 +50,18 @@ impl Contexts {
         let context = Context { places: descriptor.address, sizes: descriptor.word };
         // In a context descriptor, the bit of IC is TSE.
         *if descriptor.has(IC) { &mut self.segments } else { &mut self.whole } = context;
+    }
+
+    /// Returns the contexts as words.
+    pub(super) fn words(&self) -> [u64; CONTEXT_WORDS] {
+        let Contexts { whole, segments } = self;
+        [whole.places, whole.sizes, segments.places, segments.sizes]
+    }
+
+    /// Returns the contexts that these words are. Any words are some.
+    pub(super) fn of_words([places, sizes, segment_places, segment_sizes]: [u64; CONTEXT_WORDS]) -> Contexts {
+        let segments = Context { places: segment_places, sizes: segment_sizes };
+        Contexts { whole: Context { places, sizes }, segments }
     }
 }
 

@@ -39,6 +39,10 @@ impl Table {
         self.count
     }
 
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
     fn bytes(&self) -> u32 {
         self.count * BYTES
     }

@@ -38,6 +38,9 @@ pub(super) const TRANSPORT_SUM: u64 = 1 << 5;
 /// The IPv4 header checksum was checked and is correct (IPCS).
 pub(super) const IP_SUM: u64 = 1 << 6;
 
+/// Error in the frame's data (RXE), in the byte of errors.
+const RXE: u64 = 1 << 7;
+
 /// The status of a frame: the status bits, which are the same in all formats, and the removed VLAN tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
@@ -110,6 +113,22 @@ impl Format {
             words[0].store(0, Ordering::Relaxed);
         }
         words[1].store(word.to_le(), Ordering::Release);
+    }
+
+    /// Returns true if a descriptor is written back.
+    pub(super) fn is_done(self, words: &[AtomicU64; 2]) -> bool {
+        let word = u64::from_le(words[1].load(Ordering::Acquire));
+        let done = if matches!(self, Format::Legacy { .. }) { DONE << 32 } else { DONE };
+        word & done != 0
+    }
+
+    /// Writes back a descriptor of a frame of no bytes with an error (RXE), which drivers drop.
+    pub(super) fn write_bad(self, words: &[AtomicU64; 2]) {
+        let word = match self {
+            Format::Legacy { .. } => (DONE | LAST) << 32 | RXE << 40,
+            _ => DONE | LAST | RXE << 24,
+        };
+        self.write(words, word);
     }
 
     /// Returns how a descriptor divides `len` bytes among its buffers.

@@ -52,6 +52,8 @@ mod receive_tests;
 #[cfg(test)]
 mod region_tests;
 #[cfg(test)]
+mod resume_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod transmit_tests;

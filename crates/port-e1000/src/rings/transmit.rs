@@ -15,6 +15,7 @@ use super::fault::RingFault;
 use super::mark::Mark;
 use super::settings::TransmitSettings;
 use super::traffic::Traffic;
+use crate::kept::{CONTEXT_WORDS, Place, Position};
 
 /// Most descriptors of a frame.
 const LONGEST_FRAME: u32 = 1024;
@@ -62,6 +63,11 @@ pub struct Transmit {
     marked: usize,
     segmented: u64,
     failed: u64,
+    /// Where the position is noted for a successor of this process, and the contexts as they are noted there.
+    place: Option<Place>,
+    noted: Contexts,
+    /// Which copy of the contexts holds.
+    second: bool,
 }
 
 /// The result of one step through the ring.
@@ -95,7 +101,86 @@ impl Transmit {
             marked: 0,
             segmented: 0,
             failed: 0,
+            place: None,
+            noted: Contexts::default(),
+            second: false,
         })
+    }
+
+    /// Notes the position in `place` from now on.
+    #[must_use]
+    pub(crate) fn noted_in(mut self, place: Option<Place>) -> Transmit {
+        self.place = place;
+        if let Some(place) = &self.place {
+            place.set_contexts(self.second, self.contexts.words());
+            self.noted = self.contexts;
+            place.begin(self.table.base(), self.position());
+        }
+        self
+    }
+
+    /// The ring as a predecessor has left it. Completes the descriptors that the predecessor had taken and not completed: their frames may have
+    /// been sent, and are not sent again. `tail`: those from there on are other ones, which the driver has written since because the predecessor
+    /// had completed the first ones before it ended.
+    ///
+    /// # Errors
+    /// What was noted is no ring, or is not in memory.
+    pub(crate) fn resume(
+        base: u64,
+        position: Position,
+        contexts: [u64; CONTEXT_WORDS],
+        writable: &GuestMemory,
+        tail: u32,
+    ) -> Result<Transmit, RingFault> {
+        let Position { count, head, next, .. } = position;
+        let mut ring = Transmit::start(base, count, next)?;
+        ring.table.check_head(head)?;
+        ring.contexts = Contexts::of_words(contexts);
+        let words = ring.table.words(writable)?;
+        // The driver's new descriptors begin at `next`. If they reach beyond `head`, it has seen that the others were completed.
+        let reached = if tail < count { ring.table.ahead(next, tail) } else { 0 };
+        let seen = reached.saturating_sub(ring.table.ahead(next, head));
+        let mut at = ring.table.after(head, seen.min(ring.table.ahead(head, next)));
+        while at != next {
+            let word = &words[at as usize][1];
+            let before = u64::from_le(word.load(Ordering::Relaxed));
+            if before & RS != 0 && before & TX_DONE == 0 {
+                word.store((before | TX_DONE).to_le(), Ordering::Release);
+            }
+            at = ring.table.after(at, 1);
+        }
+        if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(ring) }
+    }
+
+    fn position(&self) -> Position {
+        Position { count: self.table.count(), head: self.head, next: self.next, contexts: self.second }
+    }
+
+    /// Notes the position, and before it the contexts if they have changed.
+    #[inline(always)]
+    fn note(&mut self) {
+        if self.contexts != self.noted {
+            self.note_contexts();
+        }
+        self.note_position();
+    }
+
+    #[inline(always)]
+    fn note_position(&self) {
+        if let Some(place) = &self.place {
+            place.set(self.position());
+        }
+    }
+
+    #[cold]
+    fn note_contexts(&mut self) {
+        (self.second, self.noted) = (!self.second, self.contexts);
+        self.place.iter().for_each(|place| place.set_contexts(self.second, self.contexts.words()));
+    }
+
+    /// The ring rests after a fault, also in a successor of this process.
+    pub(crate) fn set_broken(&mut self) {
+        self.place.take().into_iter().for_each(Place::set_broken);
     }
 
     /// Returns the value of the head register: the first descriptor that is not completed.
@@ -138,6 +223,8 @@ impl Transmit {
         let words = self.begin(readable, tail)?;
         (self.before, self.marked) = (self.contexts, 0);
         let result = self.take(words, readable, bounce, settings, batch);
+        // Before the frames go anywhere: no successor takes them again.
+        self.note();
         // Lost pages read as zeroes, which can look like any other fault. `release` does not see the loss if the memory
         // of the frames is read-only.
         if readable.is_lost() { Err(RingFault::MemoryLost) } else { result }
@@ -163,15 +250,17 @@ impl Transmit {
         (self.incomplete, self.contexts) = (false, self.before);
         (self.segmented, self.failed) = (0, 0);
         // Applies the context descriptors before the remaining frames again.
-        let Ok(words) = self.table.words(readable) else { return };
-        let mut at = self.head;
-        while at != self.next {
-            let descriptor = Transmitted::read(&words[at as usize]);
-            if descriptor.kind() == Kind::Context {
-                self.contexts.set(descriptor);
+        if let Ok(words) = self.table.words(readable) {
+            let mut at = self.head;
+            while at != self.next {
+                let descriptor = Transmitted::read(&words[at as usize]);
+                if descriptor.kind() == Kind::Context {
+                    self.contexts.set(descriptor);
+                }
+                at = self.table.after(at, 1);
             }
-            at = self.table.after(at, 1);
         }
+        self.note();
     }
 
     /// Notes the tail. Returns the descriptors.
@@ -392,6 +481,7 @@ impl Transmit {
         }
         (completed.reported, completed.delay) = (any != 0, any != 0 && all != 0);
         self.head = self.next;
+        self.note_position();
         if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(completed) }
     }
 
@@ -441,6 +531,7 @@ impl Transmit {
             }
         }
         self.incomplete = at == tail && slots > 0;
+        self.note();
         Ok(())
     }
 }

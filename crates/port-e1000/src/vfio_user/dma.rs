@@ -32,6 +32,10 @@ struct Piece {
     last: u64,
     writable: bool,
     readable: bool,
+    /// Offset in the file.
+    offset: u64,
+    /// The number under which its file is kept.
+    kept: u64,
     /// `None` if the mapping came without a file. Then the device cannot use it.
     region: Option<Arc<Region>>,
 }
@@ -60,11 +64,11 @@ impl DmaTable {
         DmaTable { quota, pieces: Vec::new(), changed: false, gap: false }
     }
 
-    /// Adds a mapping.
+    /// Adds a mapping. `kept`: the number under which its file is kept.
     ///
     /// # Errors
     /// The flags or the range are invalid, the memory cannot be mapped, or the range overlaps another mapping.
-    pub fn map(&mut self, at: MapAt, file: Option<&OwnedFd>) -> Result<(), Refusal> {
+    pub fn map(&mut self, at: MapAt, file: Option<&OwnedFd>, kept: u64) -> Result<(), Refusal> {
         let MapAt { flags, offset, address, size } = at;
         if flags & !(READABLE | WRITABLE) != 0 || flags == 0 {
             return Err(Refusal::MapFlags(flags));
@@ -81,16 +85,16 @@ impl DmaTable {
         let region = file.map(map).transpose()?.map(Arc::new);
         self.changed |= region.is_some();
         let (readable, writable) = (flags & READABLE != 0, flags & WRITABLE != 0);
-        self.pieces.push(Piece { address, last, readable, writable, region });
+        self.pieces.push(Piece { address, last, readable, writable, offset, kept, region });
         Ok(())
     }
 
     /// Removes the mappings in a range. Front ends with an IOMMU remove several mappings with one message. The memory
-    /// is unmapped when the last [`Dma`] that contains it is dropped.
+    /// is unmapped when the last [`Dma`] that contains it is dropped. Returns the numbers under which their files are kept.
     ///
     /// # Errors
     /// The range contains no mapping, or contains one only in part.
-    pub fn unmap(&mut self, at: UnmapAt) -> Result<(), Refusal> {
+    pub fn unmap(&mut self, at: UnmapAt) -> Result<Vec<u64>, Refusal> {
         let UnmapAt { flags, address, size, .. } = at;
         if flags & WITH_BITMAP != 0 {
             return Err(Refusal::NoBitmap);
@@ -104,11 +108,28 @@ impl DmaTable {
         if self.pieces.iter().any(|piece| touches(piece) && (piece.address < address || last < piece.last)) {
             return Err(Refusal::Bisects(address));
         }
-        let before = self.pieces.len();
         let in_use = self.pieces.iter().any(|piece| touches(piece) && piece.region.is_some());
         (self.changed, self.gap) = (self.changed | in_use, self.gap | in_use);
-        self.pieces.retain(|piece| !touches(piece));
-        if self.pieces.len() == before && !everything { Err(Refusal::NotMapped(address)) } else { Ok(()) }
+        let removed: Vec<_> = self.pieces.extract_if(.., |piece| touches(piece)).collect();
+        if removed.is_empty() && !everything {
+            return Err(Refusal::NotMapped(address));
+        }
+        Ok(removed.iter().filter(|piece| piece.region.is_some()).map(|piece| piece.kept).collect())
+    }
+
+    /// Returns the mappings, with the numbers under which their files are kept, if they have files.
+    pub fn mappings(&self) -> impl ExactSizeIterator<Item = (MapAt, Option<u64>)> + '_ {
+        self.pieces.iter().map(|piece| {
+            let &Piece { address, last, writable, readable, offset, kept, ref region } = piece;
+            let flags = if readable { READABLE } else { 0 } | if writable { WRITABLE } else { 0 };
+            let size = last.wrapping_sub(address).wrapping_add(1);
+            (MapAt { flags, offset, address, size }, region.as_ref().map(|_| kept))
+        })
+    }
+
+    /// A predecessor's table: `gap` tells that memory was unmapped, and its replacement may follow.
+    pub fn set_gap(&mut self, gap: bool) {
+        (self.gap, self.changed) = (gap, true);
     }
 
     /// Returns true if the guest has memory, but none of it came with a file.

@@ -8,6 +8,8 @@ use ringway_memory::Quota;
 
 use ringway_port::guest::GuestMemory;
 
+use crate::kept::State;
+
 /// Number of regions of a PCI function in VFIO's numbering: BARs 0 to 5, expansion ROM, configuration space, VGA.
 pub const REGIONS: usize = 9;
 /// Index of the configuration space.
@@ -110,6 +112,40 @@ pub trait Function: Send + Sync {
     /// # Errors
     /// The kernel has no memory or descriptors left.
     fn connected(&self) -> io::Result<()>;
+
+    /// From now on, the function notes in `state` what must not wait for [`Function::save`].
+    fn note_in(&self, state: &Arc<State>) {
+        let _ = state;
+    }
+
+    /// Returns memory of the function that a successor of this process needs.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors left.
+    fn memory_file(&self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
+    /// Returns true if [`Function::save`] would write something else than the last time.
+    fn is_changed(&self) -> bool {
+        true
+    }
+
+    /// Appends what a successor of this process needs to go on: settings, registers, configuration space.
+    fn save(&self, to: &mut Vec<u8>) {
+        let _ = to;
+    }
+
+    /// A successor of the process that has saved this, with its [`Function::memory_file`]: the front end is connected, and the function is as it was, but touches no memory and
+    /// raises no interrupt before [`Function::resume`]. Returns false, and is as after power-on, if the bytes are not what this function would save, or have
+    /// other settings.
+    fn restore(&self, from: &[u8], memory: Option<OwnedFd>) -> bool {
+        let _ = (from, memory);
+        false
+    }
+
+    /// After [`Function::restore`], once memory and interrupts are there: goes on.
+    fn resume(&self) {}
 
     /// The front end disconnected. No interrupts and no memory are left, and the function is as after power-on.
     fn disconnected(&self);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ringway_port::front_end::fuzzing::descriptors;
 
 use super::Function;
+use super::kept_files::KeptFiles;
 use super::limits::{MOST_DATA, MOST_FDS};
 use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES};
 use super::reply::Outgoing;
@@ -100,7 +101,7 @@ fn body(command: u16, bytes: &mut Bytes<'_>) -> (Vec<u8>, usize) {
 
 /// One connection, and the answers that it still expects.
 struct Connection {
-    session: Session,
+    session: Session<'static>,
     /// Ids of the messages without an answer yet.
     owed: Vec<u16>,
     out: Vec<Outgoing>,
@@ -109,7 +110,7 @@ struct Connection {
 impl Connection {
     fn new(card: &Arc<Card>) -> Connection {
         let function = Arc::clone(card) as Arc<dyn Function>;
-        let session = Session::new(function, Arc::clone(&card.interrupts)).expect("descriptors");
+        let session = Session::new(function, Arc::clone(&card.interrupts), KeptFiles::default()).expect("descriptors");
         Connection { session, owed: Vec::new(), out: Vec::new() }
     }
 

@@ -154,6 +154,11 @@ impl Interrupts {
         inner.triggered &= masked;
     }
 
+    /// Returns true if the front end has masked the pin.
+    pub(crate) fn is_masked(&self) -> bool {
+        self.inner.lock().masked
+    }
+
     /// Takes a trigger of the pin back that the front end has not seen yet: the guest has cleared its causes. Returns true if there was
     /// one; the caller triggers it if a cause is pending.
     ///

@@ -109,6 +109,11 @@ impl Header {
         }
     }
 
+    /// Returns true for a write to registers, which may change nothing but a ring's tail.
+    pub(super) fn is_register_write(&self) -> bool {
+        matches!(self.command, 10 | 15)
+    }
+
     /// Returns the header of an answer with a body of `size` bytes, or of an answer that reports `error`.
     pub(super) fn answer(&self, size: usize, error: Option<u32>) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];

@@ -8,6 +8,7 @@
 //!   answers.
 //! - `session`: one connection: judges requests and changes the function accordingly; `dma`: the guest's memory; `refusal`:
 //!   reasons for which a request is refused.
+//! - `keeping`, `kept_files`: what a successor of this process needs to go on with a connection.
 //! - `server`, `protocol`: the port's own thread: receives and answers messages; `coalescing`: when the thread sleeps while messages
 //!   come.
 //!
@@ -18,6 +19,8 @@
 mod coalescing;
 mod function;
 mod interrupts;
+mod keeping;
+mod kept_files;
 pub mod pci;
 mod protocol;
 mod server;

@@ -190,6 +190,20 @@ impl ConfigSpace {
         self.bytes = self.reset;
     }
 
+    /// Returns the bytes that the guest can write, and 0 for the others.
+    #[must_use]
+    pub fn written(&self) -> [u8; CONFIG_BYTES] {
+        std::array::from_fn(|at| self.bytes[at] & self.writable[at])
+    }
+
+    /// Writes all bytes that the guest can write.
+    pub fn set_written(&mut self, bytes: &[u8; CONFIG_BYTES]) {
+        self.reset();
+        for ((byte, mask), new) in self.bytes.iter_mut().zip(&self.writable).zip(bytes) {
+            *byte = *byte & !mask | new & mask;
+        }
+    }
+
     /// Returns the command register.
     #[must_use]
     pub fn command(&self) -> u16 {

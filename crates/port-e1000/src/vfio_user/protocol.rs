@@ -10,14 +10,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_port::front_end::{CALL_BLOCKED, Connection, End, Peer, Protocol, Received, Receiver};
+use ringway_port::front_end::{CALL_BLOCKED, Connection, End, LateReceiver, Peer, Protocol, Received, Receiver};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{Shutdown, shutdown};
 
 use super::coalescing::Coalescing;
 use super::function::Function;
 use super::interrupts::Interrupts;
-use super::message::Messages;
+use super::keeping::{Adopted, Keeping};
+use super::kept_files::KeptFiles;
+use super::message::{HEADER_BYTES, Header, Messages};
 use super::reply::Outgoing;
 use super::session::{Session, SessionEnd};
 
@@ -63,16 +65,17 @@ impl VfioProtocol {
 }
 
 impl Protocol for VfioProtocol {
+    const OUTLIVES: bool = true;
+
     fn start(&mut self) {
         ringway_runtime::use_batch_scheduling();
     }
 
     fn serve(&mut self, peer: &Peer<'_>) -> Result<Infallible, End> {
         self.interrupts.account().begin_client();
-        let session = Session::new(Arc::clone(&self.function), Arc::clone(&self.interrupts));
-        let session = session.map_err(|error| End::Fault("out_of_resources", error.to_string()))?;
-        let mut talk = Talk { port: self, peer, session, receiver: Receiver::new(), coalescing: Coalescing::default() };
-        let result = talk.run();
+        let (session, input, mut due) = self.begin(peer)?;
+        let mut talk = Talk { port: self, peer, session, input, coalescing: Coalescing::default() };
+        let result = talk.send(&mut due).and_then(|()| talk.run());
         if matches!(result, Err(End::Stop)) {
             talk.finish();
         }
@@ -85,21 +88,107 @@ impl Protocol for VfioProtocol {
     }
 }
 
+/// The beginning of a connection: the session, its messages, and answers that a predecessor of this process has not sent.
+type Begin<'a> = (Session<'a>, Input, Vec<Outgoing>);
+
+impl VfioProtocol {
+    fn begin<'a>(&self, peer: &'a Peer<'_>) -> Result<Begin<'a>, End> {
+        let failed = |error: io::Error| End::Fault("out_of_resources", error.to_string());
+        let left = peer.kept().zip(peer.take_left());
+        if let Some((kept, left)) = left {
+            let adopted = Keeping::adopt(kept, left, peer.socket, &self.function, &self.interrupts);
+            let adopted = adopted.map_err(|why| {
+                End::Fault("not_adopted", format!("the NIC of the switch before this one cannot go on: {why}"))
+            })?;
+            if let Some(Adopted { keeping, session, receiver, due }) = adopted {
+                return Ok((session, Input::Late(receiver, keeping), due));
+            }
+        }
+        let files = KeptFiles::new(peer.kept());
+        let session = Session::new(Arc::clone(&self.function), Arc::clone(&self.interrupts), files).map_err(failed)?;
+        let Some(kept) = peer.kept() else { return Ok((session, Input::Now(Receiver::new()), Vec::new())) };
+        let keeping = Keeping::begin(kept, &*self.function).map_err(failed)?;
+        let receiver = LateReceiver::new(peer.socket, &[]).map_err(failed)?;
+        Ok((session, Input::Late(receiver, keeping), Vec::new()))
+    }
+}
+
+/// The messages of a connection as they come.
+enum Input {
+    /// Each is taken out of the socket at once.
+    Now(Receiver<Messages>),
+    /// The connection outlives this process: messages are taken when they are handled.
+    Late(LateReceiver<Messages>, Keeping),
+}
+
+impl Input {
+    fn deadline(&self) -> Option<Instant> {
+        match self {
+            Input::Now(receiver) => receiver.deadline(),
+            Input::Late(receiver, _) => receiver.deadline(),
+        }
+    }
+
+    fn check_deadline(&self, now: Instant) -> Result<(), End> {
+        match self {
+            Input::Now(receiver) => receiver.check_deadline(now),
+            Input::Late(receiver, _) => receiver.check_deadline(now),
+        }
+    }
+
+    fn receive(&mut self, socket: &Connection) -> Result<Received<Header>, End> {
+        Ok(match self {
+            Input::Now(receiver) => receiver.receive(socket)?,
+            Input::Late(receiver, _) => receiver.receive(socket)?,
+        })
+    }
+
+    /// Called when there is no complete message. Returns true if there may be more all the same.
+    fn settle(&mut self, session: &mut Session<'_>, socket: &Connection) -> Result<bool, End> {
+        let Input::Late(receiver, keeping) = self else { return Ok(false) };
+        let has_more = receiver.has_more();
+        keeping.settle(session, receiver, socket)?;
+        Ok(has_more)
+    }
+
+    fn handle(&mut self, header: Header, session: &mut Session<'_>, out: &mut Vec<Outgoing>) -> Result<(), End> {
+        match self {
+            Input::Now(receiver) => {
+                let (body, fds) = receiver.take();
+                session.handle(header, body, fds, out)?;
+            }
+            Input::Late(receiver, keeping) => {
+                let (body, fds) = receiver.take();
+                let bytes = HEADER_BYTES.saturating_add(body.len());
+                let handled = session.handle(header, body, fds, out);
+                let result = keeping.note(bytes, session, receiver, out, !header.is_register_write());
+                handled?;
+                result?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The messages of one connection.
 struct Talk<'a> {
     port: &'a VfioProtocol,
     peer: &'a Peer<'a>,
-    session: Session,
-    receiver: Receiver<Messages>,
+    session: Session<'a>,
+    input: Input,
     coalescing: Coalescing,
 }
 
 impl Talk<'_> {
     /// Handles messages until the connection has to end.
     fn run(&mut self) -> Result<Infallible, End> {
-        let (mut settle_at, mut more) = (None, false);
+        // Of a connection that goes on, memory may wait for its replacement.
+        let unsettled = self.session.has_unsettled().then_some(SETTLED_AFTER);
+        let mut settle_at =
+            unsettled.map(|time| if self.session.is_unsettled() { Instant::now() + time } else { Instant::now() });
+        let mut more = false;
         loop {
-            let until = [self.receiver.deadline(), settle_at].into_iter().flatten().min();
+            let until = [self.input.deadline(), settle_at].into_iter().flatten().min();
             let until = if more { Some(Instant::now()) } else { until };
             let events = [
                 Some(PollFd::new(&**self.peer.socket, PollFlags::IN)),
@@ -134,7 +223,7 @@ impl Talk<'_> {
                 settle_at = None;
                 self.settle()?;
             }
-            self.receiver.check_deadline(now)?;
+            self.input.check_deadline(now)?;
         }
     }
 
@@ -167,8 +256,9 @@ impl Talk<'_> {
         let mut out = Vec::new();
         let (mut messages, mut answered) = (0, false);
         for _ in 0..AT_A_TIME {
-            let header = match self.receiver.receive(self.peer.socket)? {
+            let header = match self.input.receive(self.peer.socket)? {
                 Received::Message(header) => header,
+                Received::Nothing if self.input.settle(&mut self.session, self.peer.socket)? => continue,
                 Received::Nothing if self.session.is_unsettled() => return Ok(Progress::Done),
                 Received::Nothing => {
                     self.settle()?;
@@ -180,8 +270,7 @@ impl Talk<'_> {
                 Received::Gone => return Err(End::Disconnected),
             };
             (messages, answered) = (messages + 1, answered || !header.no_reply);
-            let (body, fds) = self.receiver.take();
-            self.session.handle(header, body, fds, &mut out)?;
+            self.input.handle(header, &mut self.session, &mut out)?;
             self.send(&mut out)?;
         }
         Ok(Progress::More)
@@ -191,10 +280,20 @@ impl Talk<'_> {
     fn settle(&mut self) -> Result<(), End> {
         let mut out = Vec::new();
         self.session.settle(&mut out);
+        if let Input::Late(receiver, keeping) = &mut self.input
+            && !out.is_empty()
+        {
+            keeping.record(&mut self.session, receiver.rest(false), &out)?;
+        }
         self.send(&mut out)
     }
 
-    fn send(&self, out: &mut Vec<Outgoing>) -> Result<(), End> {
-        out.drain(..).try_for_each(|Outgoing { bytes, file }| self.peer.send(&bytes, file.as_ref().map(AsFd::as_fd)))
+    fn send(&mut self, out: &mut Vec<Outgoing>) -> Result<(), End> {
+        match &mut self.input {
+            Input::Now(_) => out
+                .drain(..)
+                .try_for_each(|Outgoing { bytes, file }| self.peer.send(&bytes, file.as_ref().map(AsFd::as_fd))),
+            Input::Late(_, keeping) => keeping.send(self.peer, out),
+        }
     }
 }

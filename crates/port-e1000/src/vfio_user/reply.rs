@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use super::function::{Irqs, REGIONS, RegionInfo};
 use super::message::{Access, HEADER_BYTES, Header, Query, UnmapAt};
+use crate::kept::{Reader, Writer};
 
 /// Number of supported kinds of interrupt in VFIO's numbering: pin, MSI, MSI-X. The further kinds, error and request,
 /// are not supported.
@@ -22,6 +23,26 @@ pub struct Outgoing {
     pub bytes: Vec<u8>,
     /// The descriptor to send with them.
     pub file: Option<OwnedFd>,
+}
+
+/// Appends answers. Of a descriptor, only that it is there.
+pub fn save_all(answers: &[Outgoing], to: &mut Writer) {
+    to.u32(answers.len() as u32);
+    for Outgoing { bytes, file } in answers {
+        to.bool(file.is_some());
+        to.bytes(bytes);
+    }
+}
+
+/// Reads what [`save_all`] has written, without descriptors: answers that wait have none.
+pub fn restore_all(from: &mut Reader<'_>) -> Option<Vec<Outgoing>> {
+    (0..from.u32()?).map(|_| restore(from).map(|(bytes, _)| Outgoing { bytes, file: None })).collect()
+}
+
+/// Reads one of the answers that [`save_all`] has written, and whether it had a descriptor.
+pub fn restore(from: &mut Reader<'_>) -> Option<(Vec<u8>, bool)> {
+    let has_file = from.bool()?;
+    Some((from.bytes()?.to_vec(), has_file))
 }
 
 /// An answer: room for the header, the body, and the descriptor to send with it.

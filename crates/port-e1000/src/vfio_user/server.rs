@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringway_keeper::Link;
 use ringway_port::front_end::{Files, Observer, Role, Service, Socket, SocketAccess};
 
 use super::function::Function;
@@ -37,8 +38,22 @@ impl Server {
         interrupts: Arc<Interrupts>,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Server> {
+        Server::start_kept(settings, function, interrupts, observer, None)
+    }
+
+    /// The same. `keeper`: has the listener and the connection outlive this process.
+    ///
+    /// # Errors
+    /// As for [`Server::start`].
+    pub fn start_kept(
+        settings: &ServerSettings,
+        function: Arc<dyn Function>,
+        interrupts: Arc<Interrupts>,
+        observer: Arc<dyn Observer>,
+        keeper: Option<&Link>,
+    ) -> io::Result<Server> {
         let ServerSettings { label, socket, access } = settings;
-        let socket = Socket { label, path: socket, role: Role::Server, access, files: Files::Taken };
+        let socket = Socket { label, path: socket, role: Role::Server, access, files: Files::Taken, keeper };
         let protocol = VfioProtocol::new(function, interrupts)?;
         Ok(Server { _service: Service::start(&socket, protocol, observer)? })
     }

@@ -6,19 +6,22 @@
 //! Unmapping is answered when no poller uses the memory any more (see `dma`).
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_port::front_end::{ClientFd, is_eventfd};
+use ringway_port::front_end::{ClientFd, Left, Process, is_eventfd};
 use ringway_port::guest::RegionError;
 
 use super::dma::DmaTable;
 use super::function::{Dma, Function, Irqs, Mode, REGIONS, RegionInfo};
 use super::interrupts::Interrupts;
+use super::kept_files::{KeptFiles, take_left};
 use super::limits::{MOST_DATA, MOST_MAPS};
 use super::message::{self, Access, Header, MapAt, MessageError, Query, Request, SetIrqs, Writes};
 use super::refusal::Refusal;
 use super::reply::{self, IRQ_KINDS, Outgoing, REGION_INFO_BYTES, Reply};
 use super::unmask::Unmask;
+use crate::kept::{NotUsable, Reader, Writer};
 
 /// Why a session ends. The text is for users.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +48,7 @@ impl SessionEnd {
 const MOST_WITHHELD: usize = 2 * MOST_MAPS;
 
 /// The state of one connection. Dropping it removes its memory and interrupts from the function.
-pub struct Session {
+pub struct Session<'k> {
     function: Arc<dyn Function>,
     interrupts: Arc<Interrupts>,
     regions: [RegionInfo; REGIONS],
@@ -56,20 +59,165 @@ pub struct Session {
     withheld: Vec<Outgoing>,
     unmask: Unmask,
     refused: Option<Refusal>,
+    files: KeptFiles<'k>,
+    /// The numbers under which the eventfds of the interrupts are kept, and that of the unmask eventfd; 0: none.
+    calls: Vec<u64>,
+    unmask_call: u64,
+    /// The function goes on where a predecessor of this process has left it, when it gets its memory.
+    resumes: bool,
 }
 
-impl Session {
-    /// A session for a new connection.
+impl<'k> Session<'k> {
+    /// A session for a new connection. `files`: its files with the keeper.
     ///
     /// # Errors
     /// The kernel has no descriptors left.
-    pub fn new(function: Arc<dyn Function>, interrupts: Arc<Interrupts>) -> io::Result<Session> {
+    pub fn new(
+        function: Arc<dyn Function>,
+        interrupts: Arc<Interrupts>,
+        files: KeptFiles<'k>,
+    ) -> io::Result<Session<'k>> {
         let unmask = Unmask::new()?;
         function.connected()?;
+        Ok(Session::of(function, interrupts, files, unmask))
+    }
+
+    fn of(
+        function: Arc<dyn Function>,
+        interrupts: Arc<Interrupts>,
+        files: KeptFiles<'k>,
+        unmask: Unmask,
+    ) -> Session<'k> {
         let (regions, irqs) = (function.regions(), function.irqs());
         let dma = DmaTable::new(function.quota());
-        let withheld = Vec::new();
-        Ok(Session { function, interrupts, regions, irqs, dma, agreed: false, withheld, unmask, refused: None })
+        Session {
+            function,
+            interrupts,
+            regions,
+            irqs,
+            dma,
+            agreed: false,
+            withheld: Vec::new(),
+            unmask,
+            refused: None,
+            files,
+            calls: Vec::new(),
+            unmask_call: 0,
+            resumes: false,
+        }
+    }
+
+    /// Goes on with a connection of a predecessor of this process. `from`: what [`Session::save`] has written. `left`: the files. `owner`: whose
+    /// closes they count among. `memory`: of the function. The function goes on when it gets its memory.
+    ///
+    /// # Errors
+    /// What was left cannot be used.
+    pub fn adopt(
+        function: Arc<dyn Function>,
+        interrupts: Arc<Interrupts>,
+        files: KeptFiles<'k>,
+        from: &mut Reader<'_>,
+        (left, owner): (&mut Left, Process),
+        memory: Option<OwnedFd>,
+    ) -> Result<Session<'k>, NotUsable> {
+        let saved = from.bytes().ok_or(NotUsable::Altered)?;
+        let unmask = Unmask::new().map_err(|_| NotUsable::File)?;
+        if !function.restore(saved, memory) {
+            function.disconnected();
+            return Err(NotUsable::Settings);
+        }
+        // From here on, dropping the session brings the function back to the state after power-on.
+        let mut session = Session::of(function, interrupts, files, unmask);
+        session.restore(from, left, owner)?;
+        session.resumes = true;
+        Ok(session)
+    }
+
+    fn restore(&mut self, from: &mut Reader<'_>, left: &mut Left, owner: Process) -> Result<(), NotUsable> {
+        const ALTERED: NotUsable = NotUsable::Altered;
+        self.agreed = from.bool().ok_or(ALTERED)?;
+        self.files.go_on_after(from.u64().ok_or(ALTERED)?, left.len());
+        let mut file = |number| take_left(left, number, owner).ok_or(NotUsable::Missing);
+        let gap = from.bool().ok_or(ALTERED)?;
+        for _ in 0..from.u32().filter(|count| *count <= MOST_MAPS as u32).ok_or(ALTERED)? {
+            let (flags, number) = (from.u32().ok_or(ALTERED)?, from.u64().ok_or(ALTERED)?);
+            let [offset, address, size] = [from.u64(), from.u64(), from.u64()].map(|value| value.ok_or(ALTERED));
+            let at = MapAt { flags, offset: offset?, address: address?, size: size? };
+            let memory = if number == 0 { None } else { Some(file(number)?) };
+            self.dma.map(at, memory.as_deref(), number).map_err(|_| NotUsable::File)?;
+        }
+        self.dma.set_gap(gap);
+        let (mode, masked) = (from.u8().ok_or(ALTERED)?, from.bool().ok_or(ALTERED)?);
+        let (mode, most) = match mode {
+            0 => (Mode::None, 0),
+            1 => (Mode::Intx, self.irqs.intx),
+            2 => (Mode::Msi, self.irqs.msi),
+            3 => (Mode::MsiX, self.irqs.msi_x),
+            _ => return Err(ALTERED),
+        };
+        let mut eventfd = |number| match number {
+            0 => Ok(None),
+            number => file(number).and_then(|file| match is_eventfd(&file) {
+                Ok(true) => Ok(Some(file)),
+                _ => Err(NotUsable::File),
+            }),
+        };
+        let count = from.u32().filter(|count| *count <= most).ok_or(ALTERED)?;
+        let mut calls = Vec::new();
+        for _ in 0..count {
+            let number = from.u64().ok_or(ALTERED)?;
+            calls.push(eventfd(number)?);
+            self.calls.push(number);
+        }
+        self.unmask_call = from.u64().ok_or(ALTERED)?;
+        self.unmask.set(eventfd(self.unmask_call)?).map_err(|_| NotUsable::File)?;
+        if mode != Mode::None {
+            self.interrupts.set(mode, most as usize, 0, calls.into_iter());
+            self.interrupts.mask(masked);
+        }
+        self.withheld = reply::restore_all(from).ok_or(ALTERED)?;
+        if from.0.is_empty() { Ok(()) } else { Err(ALTERED) }
+    }
+
+    /// Appends what a successor of this process needs for [`Session::adopt`].
+    pub fn save(&self, to: &mut Writer) {
+        // The length is written when it is known.
+        let at = to.0.len();
+        to.u32(0);
+        let start = to.0.len();
+        self.function.save(&mut to.0);
+        let len = to.0.len().saturating_sub(start) as u32;
+        to.0[at..start].copy_from_slice(&len.to_ne_bytes());
+        to.bool(self.agreed);
+        to.u64(self.files.last());
+        to.bool(self.dma.has_gap());
+        let mappings = self.dma.mappings();
+        to.u32(mappings.len() as u32);
+        for (MapAt { flags, offset, address, size }, number) in mappings {
+            to.u32(flags);
+            [number.unwrap_or(0), offset, address, size].into_iter().for_each(|value| to.u64(value));
+        }
+        to.u8(self.interrupts.mode() as u8);
+        to.bool(self.interrupts.is_masked());
+        to.u32(self.calls.len() as u32);
+        self.calls.iter().for_each(|number| to.u64(*number));
+        to.u64(self.unmask_call);
+        reply::save_all(&self.withheld, to);
+    }
+
+    /// A record was written with what [`Session::save`] has written.
+    pub fn saved(&mut self) {
+        self.files.settle();
+    }
+
+    /// Returns true if what [`Session::save`] would write has changed, as far as the function is concerned.
+    pub fn is_changed(&self) -> bool {
+        self.function.is_changed()
+    }
+
+    /// Returns the memory that an answer to a question about a region comes with.
+    pub fn file_of_answers(&self) -> Option<OwnedFd> {
+        self.regions.iter().find_map(|region| region.memory.as_ref())?.try_clone().ok()
     }
 
     /// Handles a message. Appends to `out` its answer, and the answers withheld before it, unless they must wait.
@@ -124,15 +272,23 @@ impl Session {
     /// Adds memory. Unmapped memory counts against the limit until the device stops using it. If the limit has no room,
     /// the device stops using it now.
     fn map(&mut self, at: MapAt, file: Option<&ClientFd>) -> Result<(), Refusal> {
-        let file = file.map(|file| &**file);
-        let result = self.dma.map(at, file);
+        let kept = file.map_or(Ok(0), |file| self.files.keep(file.as_fd()))?;
+        let result = self.map_kept(at, file.map(|file| &**file), kept);
+        if result.is_err() {
+            self.files.release([kept]);
+        }
+        result
+    }
+
+    fn map_kept(&mut self, at: MapAt, file: Option<&OwnedFd>, kept: u64) -> Result<(), Refusal> {
+        let result = self.dma.map(at, file, kept);
         if !matches!(result, Err(Refusal::Region(RegionError::Limit(_)))) || !self.is_unsettled() {
             return result;
         }
         if let Some(dma) = self.dma.take_change() {
             self.function.set_memory(dma);
         }
-        self.dma.map(at, file)
+        self.dma.map(at, file, kept)
     }
 
     /// Returns true if memory was unmapped and its replacement may follow. A front end that splits memory first unmaps
@@ -148,7 +304,15 @@ impl Session {
         if let Some(dma) = self.dma.take_change() {
             self.function.set_memory(dma);
         }
+        if std::mem::take(&mut self.resumes) {
+            self.function.resume();
+        }
         out.append(&mut self.withheld);
+    }
+
+    /// Returns true if [`Session::settle`] has something to do.
+    pub fn has_unsettled(&self) -> bool {
+        self.dma.has_gap() || self.resumes || !self.withheld.is_empty()
     }
 
     /// Returns the set that becomes readable when the pin may have been unmasked by eventfd.
@@ -180,7 +344,8 @@ impl Session {
                 Reply::empty()
             }
             Request::DmaUnmap(at) => {
-                self.dma.unmap(at)?;
+                let numbers = self.dma.unmap(at)?;
+                self.files.release(numbers);
                 Reply::unmapped(at)
             }
             Request::GetInfo if self.dma.is_without_files() => return Err(Refusal::NotShared),
@@ -273,6 +438,8 @@ impl Session {
             if used == mode {
                 self.unmask.set(None)?;
                 self.interrupts.clear();
+                self.files.release(self.calls.drain(..));
+                self.files.release([std::mem::take(&mut self.unmask_call)]);
             }
             return Ok(());
         }
@@ -284,7 +451,10 @@ impl Session {
             (SetIrqs::EVENTFD, SetIrqs::TRIGGER) => return self.set_calls(mode, has, set),
             (SetIrqs::EVENTFD, SetIrqs::UNMASK) if mode == Mode::Intx => {
                 set.fds.iter().try_for_each(eventfd)?;
-                self.unmask.set(set.fds.into_iter().next())?;
+                let file = set.fds.into_iter().next();
+                let kept = file.as_ref().map_or(Ok(0), |file| self.files.keep(file.as_fd()))?;
+                self.files.release([std::mem::replace(&mut self.unmask_call, kept)]);
+                self.unmask.set(file)?;
             }
             (SetIrqs::NONE | SetIrqs::BOOL, SetIrqs::TRIGGER) if used == mode => {
                 for vector in vectors {
@@ -310,6 +480,16 @@ impl Session {
     fn set_calls(&mut self, mode: Mode, has: u32, set: SetIrqs<'_>) -> Result<(), Refusal> {
         set.fds.iter().try_for_each(eventfd)?;
         let (start, count, given) = (set.start as usize, set.count as usize, !set.fds.is_empty());
+        if self.interrupts.mode() != mode {
+            self.files.release(self.calls.drain(..));
+        }
+        self.calls.resize(has as usize, 0);
+        for (index, call) in (start..start.saturating_add(count)).enumerate() {
+            let kept = set.fds.get(index).map_or(Ok(0), |file| self.files.keep(file.as_fd()))?;
+            if let Some(number) = self.calls.get_mut(call) {
+                self.files.release([std::mem::replace(number, kept)]);
+            }
+        }
         let calls = set.fds.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         self.interrupts.set(mode, has as usize, start, calls.take(count));
         if given {
@@ -320,7 +500,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for Session<'_> {
     fn drop(&mut self) {
         self.interrupts.clear();
         // Disconnects first, so that no poller finds a ring without its memory.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-use super::closer::{ClientFd, take_files, wait_for_closes};
+use super::closer::{ClientFd, Taking, take_files_as, wait_for_closes};
 use super::closing::Process;
 use super::files::accept_files;
 
@@ -50,14 +50,33 @@ impl Connection {
         self.0.owner()
     }
 
+    /// The keeper has a copy, too, for a successor of the switch.
+    pub(super) fn outlives(&self) {
+        self.0.outlives();
+    }
+
     /// Has the closer receive `bytes` bytes, which this thread has seen already, and the files that came with them. `None`: they cannot
     /// be had.
     pub fn take(&self, bytes: usize) -> Option<Vec<ClientFd>> {
+        self.take_as(bytes, Taking::Receive)
+    }
+
+    /// The same, for bytes that stay in the socket, with their files: copies of these come.
+    pub(super) fn peek(&self, bytes: usize) -> Option<Vec<ClientFd>> {
+        self.take_as(bytes, Taking::Peek)
+    }
+
+    /// Has the closer receive `bytes` bytes, and close the files that came with them. Returns false if it cannot.
+    pub(super) fn discard(&self, bytes: usize) -> bool {
+        self.take_as(bytes, Taking::Discard).is_some()
+    }
+
+    fn take_as(&self, bytes: usize, how: Taking) -> Option<Vec<ClientFd>> {
         self.0.hold(None).ok()?;
         // A client may give descriptors faster than the closer, without a processor, closes those before.
         wait_for_closes(&self.0);
         let (say, hear) = channel();
-        take_files(&self.0, bytes, move |files| {
+        take_files_as(&self.0, bytes, how, move |files| {
             let _ = say.send(files);
         });
         hear.recv_timeout(MESSAGE_WITHIN).ok().flatten()

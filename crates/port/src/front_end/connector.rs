@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringway_keeper::Link;
 use rustix::event::{PollFd, PollFlags};
 
 use super::access::SocketAccess;
@@ -28,9 +29,24 @@ impl Connector {
     ///
     /// # Errors
     /// The socket cannot be opened.
+    #[cfg(test)]
     pub fn open(role: Role, path: &Path, files: Files, access: &SocketAccess) -> io::Result<Connector> {
+        Self::open_kept(role, path, files, access, None)
+    }
+
+    /// The same. `keeper`: has the listener outlive the switch, for the port `SWITCH:PORT`.
+    ///
+    /// # Errors
+    /// The socket cannot be opened.
+    pub fn open_kept(
+        role: Role,
+        path: &Path,
+        files: Files,
+        access: &SocketAccess,
+        keeper: Option<(&Link, &str)>,
+    ) -> io::Result<Connector> {
         match role {
-            Role::Server => Ok(Connector::Listen(Listener::bind(path, files, access)?)),
+            Role::Server => Ok(Connector::Listen(Listener::bind_kept(path, files, access, keeper)?)),
             Role::Client => Ok(Connector::Connect(path.to_owned(), files)),
         }
     }

@@ -39,6 +39,37 @@ fn pass_files(socket: impl AsFd, on: bool) -> bool {
     set == 0
 }
 
+/// Has [`peek_bytes`] begin so many bytes behind the first one that was not received. Each look moves the place (SO_PEEK_OFF), and receiving
+/// bytes moves it back. It belongs to the socket, and outlives the process.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_peek_offset(socket: impl AsFd, offset: usize) -> io::Result<()> {
+    let offset = libc::c_int::try_from(offset).map_err(io::Error::other)?;
+    // SAFETY: the option takes an int, and `offset` outlives the call.
+    let set = unsafe {
+        let (socket, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
+        libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw const offset).cast(), len)
+    };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns true if something was looked at that was not received since.
+pub(super) fn is_peeked(socket: impl AsFd) -> bool {
+    peek_offset(socket) > 0
+}
+
+/// Returns how many bytes were looked at that were not received since, after [`set_peek_offset`] was called once.
+pub fn peek_offset(socket: impl AsFd) -> usize {
+    let (mut offset, mut len): (libc::c_int, _) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the option gives an int, `offset` has room for it, and both outlive the call.
+    let got = unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw mut offset).cast(), &raw mut len)
+    };
+    if got == 0 { usize::try_from(offset).unwrap_or(0) } else { 0 }
+}
+
 /// Receives bytes without blocking, and adds the files that arrive with them to `files`. The caller has to close these
 /// files. Returns the number of bytes.
 ///

@@ -1,10 +1,13 @@
 //! The socket of a port: listening and connecting.
 
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use ringway_keeper::{Guard, Inherited, Link};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -14,6 +17,7 @@ use rustix::net::{
 use super::access::SocketAccess;
 use super::closer::{ClientFd, new_owner};
 use super::connection::Connection;
+use super::fields::Fields;
 use super::files::{accept_files, refuse_files};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -57,6 +61,8 @@ pub struct Listener {
     path: PathBuf,
     /// Device and inode of the path, so that only this socket's own path is removed.
     identity: Option<(u64, u64)>,
+    /// The keeper has a copy: a successor of the switch goes on listening. Dropped last.
+    guard: Option<Guard>,
 }
 
 impl Listener {
@@ -67,8 +73,30 @@ impl Listener {
     /// # Errors
     /// Another process listens at `path`, something else than a socket exists there, others could replace a socket that is given away,
     /// or the kernel refuses.
+    #[cfg(test)]
     pub fn bind(path: &Path, files: Files, access: &SocketAccess) -> io::Result<Listener> {
+        Self::bind_kept(path, files, access, None)
+    }
+
+    /// The same. `keeper`: has the socket outlive the switch, for the port `SWITCH:PORT`, and goes on with the one that a predecessor left, if
+    /// that is at the path still, with the same access. Who connects meanwhile waits.
+    ///
+    /// # Errors
+    /// As of [`bind`](Self::bind), or the keeper cannot hold the socket.
+    pub fn bind_kept(
+        path: &Path,
+        files: Files,
+        access: &SocketAccess,
+        keeper: Option<(&Link, &str)>,
+    ) -> io::Result<Listener> {
         let path = access.place(path)?;
+        let keeper = keeper.filter(|(link, _)| link.is_kept());
+        let words = format!("{files:?} {access:?}");
+        if let Some((link, label)) = keeper
+            && let Some(left) = Self::inherit(link, label, &path, files, &words)
+        {
+            return Ok(left);
+        }
         let (socket, address) = (new_socket()?, SocketAddrUnix::new(&path)?);
         // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
         // (net/unix; unix(7) does not mention it).
@@ -80,16 +108,38 @@ impl Listener {
             }
             result => result?,
         }
-        let socket = ClientFd::from(socket);
+        let identity = identity(&path);
+        let mut listener = Listener { identity, socket: socket.into(), files, path, guard: None };
         // Not waited for: this thread may serve others, and has locks. Otherwise files are accepted from each connection's accept on.
-        if files == Files::Taken && socket.ask(new_owner()).is_ok() {
-            accept_files(&socket);
+        if files == Files::Taken && listener.socket.ask(new_owner(), keeper.is_some()).is_ok() {
+            accept_files(&listener.socket);
         }
-        let listener = Listener { identity: identity(&path), socket, files, path };
         // Nobody can connect before all is as it should be.
         access.set(&listener.path)?;
         listen(&*listener.socket, 8)?;
+        if let Some((link, label)) = keeper {
+            let note = note(&listener.path, identity, &words);
+            let files = [listener.socket.as_fd()];
+            listener.guard = Some(Guard::new(link, &format!("listener/{label}"), &note, &files, None)?);
+        }
         Ok(listener)
+    }
+
+    /// The socket that a predecessor left for a port. One that does not fit any more is closed.
+    fn inherit(link: &Link, label: &str, path: &Path, files: Files, words: &str) -> Option<Listener> {
+        let Inherited { name, note: was, files: sockets } = link.inherit(&format!("listener/{label}"))?;
+        let guard = Guard::of(link, name, None);
+        let socket = ClientFd::from(sockets.into_iter().next()?);
+        let own = identity(path);
+        if own.is_none() || was != note(path, own, words) {
+            let (path, identity) = place_of(&was)?;
+            drop(Listener { socket, files: Files::Refused, path, identity: Some(identity), guard: Some(guard) });
+            return None;
+        }
+        if files == Files::Taken && socket.ask(new_owner(), true).is_err() {
+            refuse_files(&socket);
+        }
+        Some(Listener { socket, files, path: path.to_owned(), identity: own, guard: Some(guard) })
     }
 
     /// Accepts the next front end that waits.
@@ -119,6 +169,23 @@ impl Drop for Listener {
         let _ = shutdown(&*self.socket, Shutdown::Both);
         while self.accept().is_ok() {}
     }
+}
+
+/// The note of a listener: device and inode of its path, the path, and words that are compared only.
+fn note(path: &Path, identity: Option<(u64, u64)>, words: &str) -> Vec<u8> {
+    let (device, inode) = identity.unwrap_or_default();
+    let path = path.as_os_str().as_bytes();
+    let head = [device, inode, path.len() as u64].map(u64::to_ne_bytes).concat();
+    [&head, path, words.as_bytes()].concat()
+}
+
+/// The path in a note, and its device and inode.
+fn place_of(note: &[u8]) -> Option<(PathBuf, (u64, u64))> {
+    let (head, rest) = note.split_first_chunk::<24>()?;
+    let mut fields = Fields(head);
+    let (device, inode, length) = (fields.u64(), fields.u64(), fields.u64());
+    let path = rest.get(..usize::try_from(length).ok()?)?;
+    Some((OsStr::from_bytes(path).into(), (device, inode)))
 }
 
 /// Returns device and inode of a path.

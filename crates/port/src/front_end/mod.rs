@@ -6,15 +6,17 @@
 //! - `connector`, `listener`, `role`: how connections are made. `access`: who may connect.
 //! - `connection`: a connection and its graceful close.
 //! - `peer`: the connection that is served: waiting, sending answers, closing further connections.
-//! - `receiver`, `fields`: complete messages with their descriptors. `files`, `descriptor`: files from a front end.
+//! - `receiver`, `fields`: complete messages with their descriptors; `late_receiver`: the same, and leaves many messages in the socket. `files`, `descriptor`: files from a front end.
 //! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
 //! - `closer`: the process that closes for the last time what clients can have, too.
+//! - `kept`, `answers`: connections that outlive the switch.
 //! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
 //! - `state`, `observer`: what the port reports.
 //! - `own_socket`: the sockets of Ringway itself.
 //! - `thread`: the thread, and the signal that stops it.
 
 mod access;
+mod answers;
 mod backoff;
 mod blocked_calls;
 mod closer;
@@ -27,6 +29,7 @@ mod fields;
 mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod kept;
 mod listener;
 mod observer;
 mod own_socket;
@@ -35,6 +38,8 @@ mod peer;
 mod peer_process;
 // Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this
 // module may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod late_receiver;
 #[deny(clippy::arithmetic_side_effects)]
 mod receiver;
 mod role;
@@ -49,6 +54,7 @@ mod thread;
 mod unread;
 
 pub use access::SocketAccess;
+pub use answers::Answers;
 pub use closer::{ClientFd, end as end_closer, run as run_closer, start as start_closer};
 pub use closer::{check_unclosed, check_unclosed_ports, take_files};
 pub use closing::{
@@ -59,7 +65,9 @@ pub use connection::Connection;
 pub use descriptor::is_eventfd;
 pub use end::{CALL_BLOCKED, End};
 pub use fields::Fields;
-pub use files::{accept_files, peek_bytes, receive, receive_into, refuse_files};
+pub use files::{accept_files, peek_bytes, peek_offset, receive, receive_into, refuse_files, set_peek_offset};
+pub use kept::{Kept, Left, Part};
+pub use late_receiver::{Journal, LateReceiver};
 pub use listener::Files;
 pub use observer::Observer;
 pub use own_socket::listen_at;

@@ -1,15 +1,19 @@
 //! The connection that a port's own thread serves.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::os::fd::BorrowedFd;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringway_runtime::call::send_counted;
 use rustix::event::{PollFd, PollFlags};
 
+use super::answers::Answers;
 use super::connection::{Connection, MESSAGE_WITHIN};
 use super::end::End;
+use super::kept::{Kept, Left};
 use super::listener::Listener;
 use super::observer::Observer;
 use super::pauses::BETWEEN;
@@ -30,19 +34,44 @@ pub struct Peer<'a> {
     /// True if a further connection waits to be closed.
     rejects: Cell<bool>,
     refusal_reported: Cell<bool>,
+    kept: Option<&'a Kept>,
+    left: Cell<Option<Left>>,
+    prepared: RefCell<Prepared>,
+}
+
+/// What was prepared to be sent.
+pub(super) enum Prepared {
+    /// Over a connection that outlives the switch.
+    Kept(Answers),
+    /// Over another one.
+    Bytes(Vec<u8>),
+}
+
+/// What outlives the switch of a connection.
+pub(super) struct Outliving<'a> {
+    pub(super) kept: &'a Kept,
+    /// If a predecessor had it.
+    pub(super) left: Option<Left>,
+    pub(super) answers: Answers,
 }
 
 impl<'a> Peer<'a> {
-    /// The peer at this connection. `listener`: where further ones come.
+    /// The peer at this connection. `listener`: where further ones come. `outliving`: what outlives the switch.
     pub(super) fn new(
         socket: &'a Arc<Connection>,
         stop: &'a Stop,
         observer: &'a dyn Observer,
         listener: Option<&'a Listener>,
+        outliving: Option<Outliving<'a>>,
     ) -> Peer<'a> {
         let reject_from = Cell::new(Instant::now());
         let (rejects, refusal_reported) = (Cell::new(false), Cell::new(false));
-        Peer { socket, stop, observer, listener, reject_from, rejects, refusal_reported }
+        let (kept, left, prepared) = match outliving {
+            Some(Outliving { kept, left, answers }) => (Some(kept), left, Prepared::Kept(answers)),
+            None => (None, None, Prepared::Bytes(Vec::new())),
+        };
+        let (left, prepared) = (Cell::new(left), RefCell::new(prepared));
+        Peer { socket, stop, observer, listener, reject_from, rejects, refusal_reported, kept, left, prepared }
     }
 
     /// Waits until one of the descriptors is ready, or until the time `until`. Returns which of them are ready.
@@ -77,14 +106,74 @@ impl<'a> Peer<'a> {
         Ok(events)
     }
 
+    /// Sends an answer, and adds one to the counter of `witness` in the same system call. `refused` is called if the socket has refused an answer
+    /// that was counted: the next try counts it again.
+    ///
+    /// # Errors
+    /// As for [`Peer::send`].
+    pub fn send_counted(&self, bytes: &[u8], witness: BorrowedFd<'_>, refused: impl Fn()) -> Result<(), End> {
+        self.send_by(|| match send_counted(self.socket.as_fd(), bytes, witness) {
+            Ok(()) => Sent::Done,
+            Err(error) => {
+                refused();
+                match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted => Sent::Full,
+                    _ => Sent::Gone,
+                }
+            }
+        })
+    }
+
+    /// Where the kind keeps what a successor of the switch needs to go on with the connection; `None`: it will not outlive the switch.
+    pub fn kept(&self) -> Option<&Kept> {
+        self.kept
+    }
+
+    /// Returns what a predecessor of the switch left of the connection, once. `None`: it is a new one.
+    pub fn take_left(&self) -> Option<Left> {
+        self.left.take()
+    }
+
+    /// Notes an answer, to be sent by [`send_prepared`](Self::send_prepared) once its request was taken out of the socket.
+    ///
+    /// # Errors
+    /// The kernel has no memory left.
+    pub fn prepare(&self, bytes: &[u8]) -> Result<(), End> {
+        match &mut *self.prepared.borrow_mut() {
+            Prepared::Kept(answers) => {
+                answers.add(bytes).map_err(|why| End::Fault("out_of_resources", why.to_string()))
+            }
+            Prepared::Bytes(all) => {
+                all.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends what was prepared: each answer once, also if the switch dies meanwhile and the connection outlives it.
+    ///
+    /// # Errors
+    /// As of [`send`](Self::send).
+    pub fn send_prepared(&self) -> Result<(), End> {
+        match &mut *self.prepared.borrow_mut() {
+            Prepared::Kept(answers) => self.send_by(|| answers.send(self.socket)),
+            Prepared::Bytes(all) if all.is_empty() => Ok(()),
+            Prepared::Bytes(all) => self.send(&std::mem::take(all), None),
+        }
+    }
+
     /// Sends an answer. Waits, up to `MESSAGE_WITHIN`, for a peer that has to read earlier answers first.
     ///
     /// # Errors
     /// The connection has to end.
     pub fn send(&self, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Result<(), End> {
+        self.send_by(|| send(self.socket, bytes, file))
+    }
+
+    fn send_by(&self, mut send: impl FnMut() -> Sent) -> Result<(), End> {
         let mut until = None;
         loop {
-            match send(self.socket, bytes, file) {
+            match send() {
                 Sent::Done => return Ok(()),
                 Sent::Gone => return Err(End::Disconnected),
                 Sent::Full => {}

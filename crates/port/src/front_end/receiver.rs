@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use super::closer::ClientFd;
 use super::connection::{Connection, MESSAGE_WITHIN};
 use super::end::End;
-use super::files::peek_bytes;
+use super::files::{peek_bytes, set_peek_offset};
 
 /// How a protocol delimits messages: a header of fixed size gives the length of the body.
 pub trait Framing {
@@ -88,6 +88,8 @@ pub struct Receiver<F: Framing> {
     /// Descriptors, each with the end (in `bytes`) of the bytes that it arrived with.
     fds: Vec<(usize, ClientFd)>,
     begun: Option<Instant>,
+    /// Of a receiver that leaves messages in the socket: the pieces of the first message, in bytes, and whether files came with a piece.
+    pieces: Option<Vec<(usize, bool)>>,
 }
 
 impl<F: Framing> Receiver<F> {
@@ -98,7 +100,51 @@ impl<F: Framing> Receiver<F> {
     #[allow(clippy::new_without_default, reason = "it allocates")]
     pub fn new() -> Self {
         let bytes = vec![0; Self::ROOM].into();
-        Receiver { bytes, start: 0, end: 0, header: None, fds: Vec::new(), begun: None }
+        Receiver { bytes, start: 0, end: 0, header: None, fds: Vec::new(), begun: None, pieces: None }
+    }
+
+    /// A receiver that leaves each message in the socket until [`Receiver::consume`]: a successor of the switch finds it there. The protocol must have no
+    /// `AHEAD_BYTES`.
+    #[must_use]
+    pub fn peeking() -> Self {
+        Receiver { pieces: Some(Vec::new()), ..Self::new() }
+    }
+
+    /// Returns true if the socket is readable because of bytes that this receiver has seen: a message that is not complete. Look again after a while.
+    pub fn waits(&self) -> bool {
+        self.pieces.as_ref().is_some_and(|pieces| !pieces.is_empty())
+    }
+
+    /// Takes the message that [`take`](Self::take) returned last out of the socket. A message in one piece goes as a whole or not at all, whenever the switch
+    /// dies. A message whose files came with a part of its bytes only is in several pieces: a successor of a switch that dies between them
+    /// would take the rest for a message. Front ends send files with all bytes of a message.
+    ///
+    /// # Errors
+    /// The connection broke, or the closer cannot receive.
+    pub fn consume(&mut self, socket: &Connection) -> Result<(), End> {
+        let Some(pieces) = &mut self.pieces else { return Ok(()) };
+        let mut pieces = std::mem::take(pieces).into_iter().peekable();
+        while let Some((mut bytes, has_files)) = pieces.next() {
+            if has_files {
+                if !socket.discard(bytes) {
+                    return Err(SocketError::<F::Error>::Descriptors(F::MOST_FDS).into());
+                }
+                continue;
+            }
+            while let Some((more, _)) = pieces.next_if(|(_, has_files)| !has_files) {
+                bytes = bytes.saturating_add(more);
+            }
+            let mut into = vec![0; bytes];
+            let mut left = &mut into[..];
+            while !left.is_empty() {
+                match recv(&**socket, &mut *left, RecvFlags::DONTWAIT) {
+                    Ok((_, count @ 1..)) => left = left.split_at_mut(count.min(left.len())).1,
+                    Err(Errno::INTR) => {}
+                    Ok(_) | Err(_) => return Err(End::Disconnected),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns an error if the message that has begun is not complete in time.
@@ -134,6 +180,10 @@ impl<F: Framing> Receiver<F> {
             };
             self.make_room();
             let most = if F::AHEAD_BYTES == 0 { self.start.saturating_add(wanted) } else { self.bytes.len() };
+            let has_pieces = self.pieces.is_some();
+            if has_pieces && set_peek_offset(&**socket, have).is_err() {
+                return Ok(Received::Gone);
+            }
             // Files stay beside the bytes in the socket: the closer receives them.
             let result = peek_bytes(socket, &mut self.bytes[self.end..most]);
             if have > 0 || result.is_ok() {
@@ -146,10 +196,21 @@ impl<F: Framing> Receiver<F> {
                 Err(_) => return Ok(Received::Gone),
             };
             let seen = self.end..self.end.saturating_add(count);
+            if let Some(pieces) = self.pieces.as_mut().filter(|_| count > 0) {
+                pieces.push((count, has_files));
+            }
             if has_files {
-                let files = socket.take(count).ok_or(SocketError::Descriptors(F::MOST_FDS))?;
+                // The closer looks at the same bytes.
+                if has_pieces && set_peek_offset(&**socket, have).is_err() {
+                    return Ok(Received::Gone);
+                }
+                let files = if has_pieces { socket.peek(count) } else { socket.take(count) };
+                let files = files.ok_or(SocketError::Descriptors(F::MOST_FDS))?;
                 self.fds.extend(files.into_iter().map(|file| (seen.end, file)));
-            } else if count > 0 && recv(&**socket, &mut self.bytes[seen.clone()], RecvFlags::DONTWAIT).is_err() {
+            } else if !has_pieces
+                && count > 0
+                && recv(&**socket, &mut self.bytes[seen.clone()], RecvFlags::DONTWAIT).is_err()
+            {
                 return Ok(Received::Gone);
             }
             self.end = seen.end;

@@ -6,15 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringway_keeper::Link;
+use ringway_runtime::warn_limited;
+
 use super::access::SocketAccess;
-use super::closer::Owners;
+use super::answers::Answers;
+use super::closer::{Owners, new_owner};
 use super::connection::Connection;
 use super::connector::Connector;
 use super::end::{CALL_BLOCKED, End};
+use super::files::is_peeked;
+use super::kept::{Kept, Left};
 use super::listener::Files;
 use super::observer::Observer;
 use super::pauses::Pauses;
-use super::peer::Peer;
+use super::peer::{Outliving, Peer};
 use super::role::Role;
 use super::thread::{Stop, Thread};
 
@@ -24,6 +30,9 @@ const UNCLOSED_PAUSE: Duration = Duration::from_millis(100);
 /// What a port kind does with connections. The methods run on the port's own thread, in the order in which they stand here,
 /// from `open` on once for each connection.
 pub trait Protocol: Send + 'static {
+    /// Whether connections outlive the switch, where there is a keeper. [`Peer::kept`] and [`Peer::take_left`] are for that.
+    const OUTLIVES: bool = false;
+
     /// The thread has started.
     fn start(&mut self) {}
 
@@ -58,6 +67,8 @@ pub struct Socket<'a> {
     pub access: &'a SocketAccess,
     /// What happens to files that peers send.
     pub files: Files,
+    /// Holds what outlives the switch; `None`: nothing does.
+    pub keeper: Option<&'a Link>,
 }
 
 /// A running service. Dropping it ends the thread and the connection, and removes the socket.
@@ -70,12 +81,22 @@ impl Service {
     ///
     /// # Errors
     /// The socket cannot be opened, or the kernel has no descriptors or threads left.
-    pub fn start(socket: &Socket<'_>, mut protocol: impl Protocol, observer: Arc<dyn Observer>) -> io::Result<Service> {
-        let connector = Connector::open(socket.role, socket.path, socket.files, socket.access)?;
-        let owners = (socket.files == Files::Taken).then(Owners::default);
-        let pauses = Pauses::new(socket.role);
-        let thread = Thread::start(socket.label, Arc::clone(&observer), move |stop| {
-            serve(&connector, owners, &mut protocol, pauses, &*observer, &stop);
+    pub fn start<P: Protocol>(
+        socket: &Socket<'_>,
+        mut protocol: P,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<Service> {
+        let &Socket { label, path, role, access, files, keeper } = socket;
+        let connector = Connector::open_kept(role, path, files, access, keeper.map(|keeper| (keeper, label)))?;
+        let owners = (files == Files::Taken).then(Owners::default);
+        let pauses = Pauses::new(role);
+        let place = format!("{role:?} {files:?} {}", path.display());
+        let keeping = keeper.filter(|keeper| P::OUTLIVES && keeper.is_kept());
+        let keeping = keeping.map(|keeper| Keeping { link: keeper.clone(), label: label.to_owned(), place });
+        // Here, not on the thread: what nobody has asked for when all ports are open is let go.
+        let left = keeping.as_ref().and_then(|keeping| keeping.take_over(files));
+        let thread = Thread::start(label, Arc::clone(&observer), move |stop| {
+            serve(&connector, owners, &mut protocol, pauses, &*observer, &stop, (keeping, left));
             // Before the protocol: the front end's memory can take long to release.
             drop(connector);
         })?;
@@ -83,8 +104,54 @@ impl Service {
     }
 }
 
+/// How connections outlive the switch.
+pub(super) struct Keeping {
+    link: Link,
+    label: String,
+    /// How the port makes connections, in words that are compared only.
+    place: String,
+}
+
+/// A connection that outlives the switch. The keeper lets it go after it was closed here.
+pub(super) struct Outlives {
+    socket: Arc<Connection>,
+    kept: Kept,
+    answers: Answers,
+    /// If a predecessor had it.
+    left: Option<Left>,
+}
+
+impl Keeping {
+    /// Has the keeper hold a connection that was just made.
+    fn keep(&self, socket: &Arc<Connection>) -> io::Result<Outlives> {
+        let answers = Answers::new()?;
+        let kept = Kept::new(&self.link, &self.label, &self.place, socket, &answers)?;
+        Ok(Outlives { socket: Arc::clone(socket), kept, answers, left: None })
+    }
+
+    /// The connection that a predecessor left. One that does not fit is closed: its peer connects again.
+    fn take_over(&self, files: Files) -> Option<Outlives> {
+        let taken = Kept::take_over(&self.link, &self.label, &self.place)?;
+        let taken = taken.map_err(|why| why.to_owned()).and_then(|taken| {
+            let socket = Connection::from(taken.socket);
+            if files == Files::Taken {
+                socket.accept_files(new_owner()).map_err(|why| why.to_string())?;
+            }
+            socket.outlives();
+            let answers = Answers::of(taken.answers, !is_peeked(&*socket)).map_err(|why| why.to_string())?;
+            Ok(Outlives { socket: Arc::new(socket), kept: taken.kept, answers, left: Some(taken.left) })
+        });
+        taken.inspect_err(|why| warn_closed(&self.label, why)).ok()
+    }
+}
+
+/// Says why a connection does not outlive the switch.
+fn warn_closed(label: &str, why: &str) {
+    warn_limited(&format!("port {label}: the connection of the switch before this one is closed: {why}"));
+}
+
 /// Serves one connection after the other until the thread has to stop. `owners`: whose closes the files of peers count among; none:
-/// peers send no files.
+/// peers send no files. `keeping`: how connections outlive the switch, and the one that a predecessor left.
 pub(super) fn serve(
     connector: &Connector,
     mut owners: Option<Owners>,
@@ -92,6 +159,7 @@ pub(super) fn serve(
     mut pauses: Pauses,
     observer: &dyn Observer,
     stop: &Stop,
+    (keeping, mut left): (Option<Keeping>, Option<Outlives>),
 ) {
     protocol.start();
     loop {
@@ -105,20 +173,35 @@ pub(super) fn serve(
                 return;
             }
         }
-        let Some(socket) = connector.next(stop).map(Arc::new) else { return };
+        let (socket, outlives) = match left.take() {
+            Some(left) => (Arc::clone(&left.socket), Ok(Some(left))),
+            None => {
+                let Some(socket) = connector.next(stop).map(Arc::new) else { return };
+                let outlives = keeping.as_ref().map(|keeping| keeping.keep(&socket)).transpose();
+                (socket, outlives)
+            }
+        };
         let since = Instant::now();
         // The closes of earlier peers do not count against this one.
         if let (Some(owners), Some(owner)) = (owners.as_mut(), socket.owner()) {
             owners.note(owner);
         }
-        let opened = protocol.open(&socket);
-        let opened = opened.map_err(|_| End::Disconnected);
-        let Err(end) = opened.and_then(|()| {
-            // Reported only when frames can flow: a user that waits for this event may send at once.
-            observer.connected(true);
-            protocol.serve(&Peer::new(&socket, stop, observer, connector.listener()))
-        });
+        let opened = outlives.and_then(|outlives| protocol.open(&socket).map(|()| outlives));
+        let (end, kept) = match opened {
+            Err(_) => (End::Disconnected, None),
+            Ok(outlives) => {
+                let (kept, rest) = outlives.map(|Outlives { kept, answers, left, .. }| (kept, (left, answers))).unzip();
+                let outliving = kept.as_ref().zip(rest);
+                let outliving = outliving.map(|(kept, (left, answers))| Outliving { kept, left, answers });
+                // Reported only when frames can flow: a user that waits for this event may send at once.
+                observer.connected(true);
+                let Err(end) = protocol.serve(&Peer::new(&socket, stop, observer, connector.listener(), outliving));
+                (end, kept)
+            }
+        };
         let blocked = protocol.close(socket);
+        // After the connection: the closer, or this process, has read what its peer had sent.
+        drop(kept);
         let fault = match end {
             End::Stop => return,
             End::Disconnected => blocked.then_some(CALL_BLOCKED),

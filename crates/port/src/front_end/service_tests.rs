@@ -122,7 +122,7 @@ impl Port {
         let mut protocol = Bytes { events: sender, blocked: false };
         let notes = Arc::clone(&observer);
         let thread = Thread::start("lan0:vm", observer, move |stop| {
-            serve(&connector, None, &mut protocol, pauses, &*notes, &stop)
+            serve(&connector, None, &mut protocol, pauses, &*notes, &stop, (None, None))
         });
         Port { thread: Some(thread.expect("a thread")), path, events, _folder: folder }
     }
@@ -291,7 +291,8 @@ fn the_socket_is_removed_before_the_protocol_is_dropped() {
     let path = folder.path().join("vm.sock");
     let ((sender, _events), (exists, existed)) = (channel(), channel());
     let access = &SocketAccess::default();
-    let socket = Socket { label: "lan0:vm", path: &path, role: Role::Server, access, files: Files::Taken };
+    let socket =
+        Socket { label: "lan0:vm", path: &path, role: Role::Server, access, files: Files::Taken, keeper: None };
     let service = Service::start(&socket, Last(path.clone(), exists), Arc::new(Notes(sender)));
     drop(service.expect("a service"));
     assert_eq!(existed.recv_timeout(PATIENCE), Ok(false));

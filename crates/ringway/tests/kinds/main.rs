@@ -2,6 +2,7 @@
 
 mod client_ports;
 mod e1000_ports;
+mod e1000_survives;
 mod namespaces;
 mod nics;
 mod offloads;

@@ -11,10 +11,12 @@
 //! was the cause, is bounded instead ([`CallAccount`]).
 
 use std::cell::RefCell;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::SendFlags;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::account::{CallAccount, nanoseconds_of};
@@ -86,6 +88,30 @@ pub fn call(eventfd: BorrowedFd<'_>, account: &CallAccount) -> Called {
 /// Prepares the mechanism of the calling thread before its first call. Returns false if the kernel has none now: each call asks again.
 pub fn prepare() -> bool {
     CALLER.with(|caller| caller.borrow_mut().prepare())
+}
+
+/// Writes bytes to a socket that does not block, and adds one to `witness` in the same system call: a process that is killed has done both
+/// or nothing. Without io_submit(2) these are two calls. The counter is increased, too, if the socket refuses the bytes.
+///
+/// # Errors
+/// The socket refuses: `WouldBlock` if it is full.
+pub fn send_counted(socket: BorrowedFd<'_>, bytes: &[u8], witness: BorrowedFd<'_>) -> io::Result<()> {
+    let sent = CALLER.with(|caller| {
+        let mut caller = caller.borrow_mut();
+        caller.prepare();
+        match &caller.mechanism {
+            Mechanism::Aio(signaler) => signaler.write(socket, bytes, witness),
+            _ => None,
+        }
+    });
+    sent.unwrap_or_else(|| {
+        let sent = rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        rustix::io::write(witness, &1u64.to_ne_bytes())?;
+        match sent {
+            Ok(count) if count < bytes.len() => Err(io::ErrorKind::WriteZero.into()),
+            sent => Ok(sent.map(|_| ())?),
+        }
+    })
 }
 
 /// Returns the number of calls that the calling thread has made.

@@ -21,5 +21,5 @@ mod timed_write;
 
 pub use account::CallAccount;
 pub use caller::{Called, call, prepare};
-pub use caller::{made, slow_nanoseconds};
+pub use caller::{made, send_counted, slow_nanoseconds};
 pub use interrupt::interrupt;

@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::account::CallAccount;
 use super::aio::AioSignaler;
-use super::caller::{CALLER, Called, Caller, Mechanism, call, processor_time};
+use super::caller::{CALLER, Called, Caller, Mechanism, call, processor_time, send_counted};
 use super::timed_write::TimedWriter;
 
 fn new_eventfd() -> OwnedFd {
@@ -381,4 +381,26 @@ fn calls_are_measured_until_they_were_harmless_for_a_while() {
     }
     call_that_takes(&mut caller, &account, 200 * SECOND, [1; 3]);
     assert!(!account.is_measured() && account.held_until() == 0);
+}
+
+#[test]
+fn what_is_sent_is_counted_by_the_same_system_call_and_so_is_what_a_full_socket_refuses() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, recv, socketpair};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
+    let witness = new_eventfd();
+    for round in 1..100u8 {
+        send_counted(near.as_fd(), &[round; 40], witness.as_fd()).expect("room");
+        let mut bytes = [0; 64];
+        assert_eq!(recv(&far, &mut bytes[..], rustix::net::RecvFlags::empty()).map(|(_, count)| count), Ok(40));
+        assert_eq!((bytes[39], count(&witness)), (round, 1));
+    }
+    let refused = (0..10_000).find_map(|_| send_counted(near.as_fd(), &[1; 4096], witness.as_fd()).err());
+    assert_eq!(refused.expect("a full socket").kind(), std::io::ErrorKind::WouldBlock);
+    count(&witness);
+    assert!(send_counted(near.as_fd(), &[1; 4096], witness.as_fd()).is_err());
+    assert_eq!(count(&witness), 1);
+    drop(far);
+    let gone = send_counted(near.as_fd(), &[1], witness.as_fd()).expect_err("nobody reads");
+    assert_eq!(gone.kind(), std::io::ErrorKind::BrokenPipe);
 }

@@ -9,6 +9,7 @@ use ringway_switch::{Accepts, Frame};
 
 use super::received::Received;
 use super::{fcs, sums};
+use crate::kept::{Place, Position};
 use crate::rings::descriptor::{Table, Words, prefetch_run};
 use crate::rings::fault::RingFault;
 use crate::rings::format::{Format, NO_SUMS, Status};
@@ -48,6 +49,8 @@ pub struct Receive {
     pub(super) format: Format,
     /// The first descriptor filled by this delivery, which is written last: its index, and its second word.
     pub(super) held: Option<(u32, u64)>,
+    /// Where the position is noted for a successor of this process.
+    place: Option<Place>,
 }
 
 impl Receive {
@@ -63,7 +66,68 @@ impl Receive {
     pub fn start(base: u64, count: u32, head: u32, format: Format) -> Result<Receive, RingFault> {
         let table = Table::new(base, count)?;
         table.check_head(head)?;
-        Ok(Receive { table, head: head - head % format.words(), format, held: None })
+        Ok(Receive { table, head: head - head % format.words(), format, held: None, place: None })
+    }
+
+    /// Notes the position in `place` from now on.
+    #[must_use]
+    pub(crate) fn noted_in(mut self, place: Option<Place>) -> Receive {
+        self.place = place;
+        if let Some(place) = &self.place {
+            place.begin(self.table.base(), self.position());
+        }
+        self
+    }
+
+    /// The ring as a predecessor has left it. Descriptors that the predecessor had written back in a delivery that it did not publish become
+    /// descriptors of bad frames, which drivers drop: the driver has not seen them yet, and the frames cannot be completed. Returns the ring and the
+    /// number of these descriptors.
+    ///
+    /// # Errors
+    /// What was noted is no ring, or is not in memory.
+    pub(crate) fn resume(
+        base: u64,
+        position: Position,
+        format: Format,
+        writable: &GuestMemory,
+        tail: u32,
+    ) -> Result<(Receive, u32), RingFault> {
+        let mut ring = Receive::start(base, position.count, position.head, format)?;
+        let words = ring.table.words(writable)?;
+        let step = format.words();
+        let is_done = |at: u32| format.is_done(&words[at as usize]);
+        let mut bad = 0;
+        if tail < ring.table.count() && ring.head != tail {
+            let first = ring.head;
+            let second = ring.table.after(first, step);
+            let is_published = is_done(first);
+            if is_published || second != tail && is_done(second) {
+                // The first one of a delivery is written last.
+                let mut at = second;
+                while at != tail && is_done(at) {
+                    if !is_published {
+                        format.write_bad(&words[at as usize]);
+                        bad += 1;
+                    }
+                    at = ring.table.after(at, step);
+                }
+                if !is_published {
+                    format.write_bad(&words[first as usize]);
+                    bad += 1;
+                }
+                ring.head = at;
+            }
+        }
+        if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok((ring, bad)) }
+    }
+
+    fn position(&self) -> Position {
+        Position { count: self.table.count(), head: self.head, next: self.head, contexts: false }
+    }
+
+    /// The ring rests after a fault, also in a successor of this process.
+    pub(crate) fn set_broken(&mut self) {
+        self.place.take().into_iter().for_each(Place::set_broken);
     }
 
     /// Returns the value of the head register: the next descriptor to fill.
@@ -150,6 +214,10 @@ impl Receive {
         }
         if let Some((at, word)) = self.held.take() {
             self.format.write(&words[at as usize], word);
+            // At once: a successor that did not know of it would write the same descriptors again.
+            if let Some(place) = &self.place {
+                place.set(self.position());
+            }
         }
         let left = self.table.ahead(self.head, tail);
         received.low |= before > settings.low && left <= settings.low;

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 
 use super::keeper::{self, Copy};
+use super::message::Taking;
 use crate::front_end::closing::Process;
 
 /// A descriptor that a client can have, too. Dropping it never waits for a client, from the moment on that the closer has a copy of
@@ -35,13 +36,23 @@ impl ClientFd {
 
     /// Gives the closer a copy, without waiting until it has it: if it has no descriptors left, a thread closes this one last.
     ///
+    /// `outlives`: see [`outlives`](Self::outlives).
+    ///
     /// # Errors
     /// The closer cannot be told.
-    pub fn ask(&self, owner: Process) -> io::Result<()> {
+    pub fn ask(&self, owner: Process, outlives: bool) -> io::Result<()> {
         if self.copy.get().is_none() {
-            let _ = self.copy.set(keeper::ask(self.file.as_fd(), owner)?);
+            let _ = self.copy.set(keeper::ask(self.file.as_fd(), owner, outlives)?);
         }
         Ok(())
+    }
+
+    /// The keeper has a copy, too, for a successor of the switch: the closer, if it has one, neither shuts it down nor reads from it when the switch
+    /// has ended.
+    pub fn outlives(&self) {
+        if let Some(copy) = self.copy.get() {
+            copy.outlives();
+        }
     }
 
     /// Whose closes it counts among, if the closer has a copy.
@@ -91,8 +102,18 @@ pub fn wait_for_closes(connection: &ClientFd) {
 /// Has the closer receive `bytes` bytes from a connection, of which it has a copy, with the files that came with them. Calls `then` with
 /// the files, on another thread or at once: with none if they cannot be had.
 pub fn take_files(connection: &ClientFd, bytes: usize, then: impl FnOnce(Option<Vec<ClientFd>>) + Send + 'static) {
+    take_files_as(connection, bytes, Taking::Receive, then);
+}
+
+/// The same, and also without taking them out of the socket, or without keeping them.
+pub(in crate::front_end) fn take_files_as(
+    connection: &ClientFd,
+    bytes: usize,
+    how: Taking,
+    then: impl FnOnce(Option<Vec<ClientFd>>) + Send + 'static,
+) {
     let Some(copy) = connection.copy.get() else { return then(None) };
-    keeper::take(copy, bytes, |files| {
+    keeper::take(copy, bytes, how, |files| {
         let held = |(file, copy)| ClientFd { file, copy: OnceLock::from(copy) };
         then(files.map(|files| files.into_iter().map(held).collect()));
     });

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, shutdown};
 
-use super::message::{MOST_FILES, Message, receive, send};
+use super::message::{MOST_FILES, Message, Taking, receive, send};
 use super::starting::{start_process, start_thread};
 use crate::front_end::closing::{Process, close_in_background};
 
@@ -85,6 +85,8 @@ struct Held {
     file: RawFd,
     owner: Process,
     copy: Answer,
+    /// The keeper of the switch has a copy, too.
+    outlives: bool,
 }
 
 /// What has become of the closer's copy of a file.
@@ -115,6 +117,15 @@ impl Copy {
     /// The switch is about to close its descriptor.
     pub(super) fn forget(&self) {
         keeper().lock().forget(self.id);
+    }
+
+    /// The keeper of the switch has a copy, too, for a successor: the closer leaves the file as it is when the switch has ended.
+    pub(super) fn outlives(&self) {
+        let mut keeper = keeper().lock();
+        let Some(held) = keeper.held.get_mut(&self.id) else { return };
+        held.outlives = true;
+        // A closer that has ended meanwhile is replaced, and its successor is told with the copy.
+        let _ = keeper.tell(Message::Outlives { id: self.id }, &[]);
     }
 
     /// Returns false if a closer that was started later does not have it.
@@ -208,9 +219,9 @@ pub(super) fn count_unclosed(owner: Process) -> (usize, usize) {
 ///
 /// # Errors
 /// Another thread talks to the closer, or its socket has no room.
-pub(super) fn ask(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
+pub(super) fn ask(file: BorrowedFd<'_>, owner: Process, outlives: bool) -> io::Result<Copy> {
     let mut keeper = keeper().try_lock_for(FREE_WITHIN).ok_or(Errno::AGAIN)?;
-    let id = keeper.ask_once(file, owner)?;
+    let id = keeper.ask_once(file, owner, outlives)?;
     Ok(Copy { id, owner })
 }
 
@@ -261,7 +272,7 @@ pub(super) fn wait_for_closes(owner: Process) {
 
 /// Has the closer receive `bytes` bytes from a connection of which it has a copy, with the files that came with them. Calls `then` with
 /// the files, on another thread or at once: with none if they could not be received.
-pub(super) fn take(copy: &Copy, bytes: usize, then: impl FnOnce(Option<Vec<WithCopy>>) + Send + 'static) {
+pub(super) fn take(copy: &Copy, bytes: usize, how: Taking, then: impl FnOnce(Option<Vec<WithCopy>>) + Send + 'static) {
     let first = NEXT_ID.fetch_add(MOST_FILES as u64, Ordering::Relaxed);
     let mut keeper = keeper().lock();
     if keeper.check_own(copy.owner, MOST_LATE_OF_OWNER, MOST_OF_OWNER).is_err() {
@@ -269,7 +280,7 @@ pub(super) fn take(copy: &Copy, bytes: usize, then: impl FnOnce(Option<Vec<WithC
         return then(None);
     }
     keeper.takes.insert(first, (copy.owner, Box::new(then)));
-    let message = Message::Take { connection: copy.id, first, bytes: bytes as u64 };
+    let message = Message::Take { connection: copy.id, first, bytes: bytes as u64, how };
     if keeper.tell(message, &[]).is_ok_and(|is_same| is_same) {
         return;
     }
@@ -314,15 +325,20 @@ impl Keeper {
     fn ask(&mut self, file: BorrowedFd<'_>, owner: Process) -> Result<u64, Errno> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         self.tell(Message::Hold { id, owner }, &[file])?;
-        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
+        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives: false });
         Ok(id)
     }
 
     /// The same without a wait, also for another closer.
-    fn ask_once(&mut self, file: BorrowedFd<'_>, owner: Process) -> Result<u64, Errno> {
+    fn ask_once(&mut self, file: BorrowedFd<'_>, owner: Process, outlives: bool) -> Result<u64, Errno> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         send(&self.socket, Message::Hold { id, owner }, &[file], SendFlags::DONTWAIT)?;
-        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked });
+        if outlives && let Err(why) = send(&self.socket, Message::Outlives { id }, &[], SendFlags::DONTWAIT) {
+            // The copy has no owner here.
+            let _ = send(&self.socket, Message::Close { id }, &[], SendFlags::DONTWAIT);
+            return Err(why);
+        }
+        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives });
         Ok(id)
     }
 
@@ -461,10 +477,13 @@ impl Keeper {
         for id in ids {
             let Some(held) = self.held.get_mut(&id) else { continue };
             held.copy = Answer::Asked;
-            let message = Message::Hold { id, owner: held.owner };
+            let (message, outlives) = (Message::Hold { id, owner: held.owner }, held.outlives);
             // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
             let file = unsafe { BorrowedFd::borrow_raw(held.file) };
             failed = failed.or_else(|| self.try_to_tell(message, &[file]).err());
+            if outlives {
+                failed = failed.or_else(|| self.try_to_tell(Message::Outlives { id }, &[]).err());
+            }
             match failed {
                 Some(_) => self.lose(id),
                 // The switch has the file, so that this close is not the last.
@@ -528,7 +547,7 @@ fn hear(keeper: &Mutex<Keeper>, generation: u64, message: Message, files: Vec<Ow
             let is_whole = files.len() as u64 == count;
             let mut ids = first..first + count;
             let files: Vec<_> = (&mut ids).zip(files).collect();
-            let there = |file: &OwnedFd| Held { file: file.as_raw_fd(), owner, copy: Answer::There };
+            let there = |file: &OwnedFd| Held { file: file.as_raw_fd(), owner, copy: Answer::There, outlives: false };
             locked.held.extend(files.iter().map(|(id, file)| (*id, there(file))));
             // This process has no descriptors left for the others.
             for id in ids {
@@ -571,7 +590,11 @@ fn hear(keeper: &Mutex<Keeper>, generation: u64, message: Message, files: Vec<Ow
             CLOSED.notify_all();
         }
         // Only the switch says these.
-        Message::Switch | Message::Hold { .. } | Message::Take { .. } | Message::Close { .. } => {}
+        Message::Switch
+        | Message::Hold { .. }
+        | Message::Take { .. }
+        | Message::Outlives { .. }
+        | Message::Close { .. } => {}
     }
 }
 

@@ -19,7 +19,7 @@ fn what_a_new_closer_was_not_given_is_missing_and_closed_by_a_thread() {
     let (mut keeper, far) = with_closer();
     let files = [(); 3].map(|()| new_eventfd());
     for (id, file) in (1..).zip(&files) {
-        keeper.held.insert(id, Held { file: file.as_raw_fd(), owner: None, copy: Answer::There });
+        keeper.held.insert(id, Held { file: file.as_raw_fd(), owner: None, copy: Answer::There, outlives: false });
     }
     keeper.give_copies();
     assert!(keeper.held.values().all(|held| held.copy == Answer::Asked) && keeper.missing.is_empty());
@@ -47,7 +47,7 @@ fn files_that_only_a_replaced_closer_had_are_given_to_the_next_one() {
 fn late_answers_of_a_replaced_closer_say_nothing_of_its_successor() {
     let (mut keeper, far) = with_closer();
     let (file, id) = (new_eventfd(), 1);
-    keeper.held.insert(id, Held { file: file.as_raw_fd(), owner: None, copy: Answer::Asked });
+    keeper.held.insert(id, Held { file: file.as_raw_fd(), owner: None, copy: Answer::Asked, outlives: false });
     keeper.unclosed.insert(id, Unclosed { owner: None, since: Instant::now(), begun: None });
     keeper.takes.insert(id, (None, Box::new(|_| panic!("the present closer has not answered"))));
     // As another one is started.
@@ -79,8 +79,8 @@ fn a_file_that_is_offered_waits_for_no_closer() {
     let (mut keeper, _far) = with_closer();
     let file = new_eventfd();
     // The closer reads nothing.
-    while keeper.ask_once(file.as_fd(), None).is_ok() {}
-    assert_eq!(keeper.ask_once(file.as_fd(), None), Err(Errno::AGAIN));
+    while keeper.ask_once(file.as_fd(), None, false).is_ok() {}
+    assert_eq!(keeper.ask_once(file.as_fd(), None, false), Err(Errno::AGAIN));
     assert_eq!(keeper.generation, 0, "the same closer");
 }
 

@@ -18,13 +18,16 @@ const BYTES: usize = 32;
 /// A message. Files are beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// To the closer: the file beside this message becomes readable when the switch has ended (a pidfd).
+    /// To the closer: the first file beside this message becomes readable when the switch has ended, the second one when the parent of the switch
+    /// has (pidfds).
     Switch,
     /// To the closer: keep the file beside this message, under this number.
     Hold { id: u64, owner: Option<NonZeroU32> },
-    /// To the closer: receive so many bytes from the connection with this number, and keep the files that come with them, under the
-    /// numbers from `first` on.
-    Take { connection: u64, first: u64, bytes: u64 },
+    /// To the closer: receive so many bytes from the connection with this number, and do this with the files that come with them. `first`: the
+    /// number of the first of them.
+    Take { connection: u64, first: u64, bytes: u64, how: Taking },
+    /// To the closer: another process has a copy of this file, too, and goes on with it when the switch has ended.
+    Outlives { id: u64 },
     /// To the closer: the switch has closed this file.
     Close { id: u64 },
     /// To the switch: so many files came. Copies of them are beside this message.
@@ -41,12 +44,31 @@ pub(super) enum Message {
     Closed { id: u64 },
 }
 
+/// How a message of a client is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::front_end) enum Taking {
+    /// Bytes and files leave the socket. The files are kept.
+    Receive,
+    /// Bytes and files stay in the socket. Copies of the files are kept.
+    Peek,
+    /// Bytes and files leave the socket. The files are closed.
+    Discard,
+}
+
 impl Message {
     fn encode(self) -> [u8; BYTES] {
         let words = match self {
             Self::Switch => [1, 0, 0, 0],
             Self::Hold { id, owner } => [2, id, owner.map_or(0, |owner| owner.get().into()), 0],
-            Self::Take { connection, first, bytes } => [3, connection, first, bytes],
+            Self::Take { connection, first, bytes, how } => {
+                let kind = match how {
+                    Taking::Receive => 3,
+                    Taking::Peek => 11,
+                    Taking::Discard => 12,
+                };
+                [kind, connection, first, bytes]
+            }
+            Self::Outlives { id } => [13, id, 0, 0],
             Self::Close { id } => [4, id, 0, 0],
             Self::Taken { first, files } => [5, first, files, 0],
             Self::NotTaken { first } => [6, first, 0, 0],
@@ -69,7 +91,10 @@ impl Message {
         Some(match kind {
             1 => Self::Switch,
             2 => Self::Hold { id: one, owner: u32::try_from(two).ok().and_then(NonZeroU32::new) },
-            3 => Self::Take { connection: one, first: two, bytes: three },
+            3 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Receive },
+            11 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Peek },
+            12 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Discard },
+            13 => Self::Outlives { id: one },
             4 => Self::Close { id: one },
             5 => Self::Taken { first: one, files: two },
             6 => Self::NotTaken { first: one },
@@ -151,7 +176,10 @@ mod tests {
             Message::Switch,
             Message::Hold { id, owner: None },
             Message::Hold { id, owner: NonZeroU32::new(u32::MAX) },
-            Message::Take { connection: id, first, bytes: 9 },
+            Message::Take { connection: id, first, bytes: 9, how: Taking::Receive },
+            Message::Take { connection: id, first, bytes: 9, how: Taking::Peek },
+            Message::Take { connection: id, first, bytes: 9, how: Taking::Discard },
+            Message::Outlives { id },
             Message::Close { id },
             Message::Taken { first, files: 253 },
             Message::NotTaken { first },

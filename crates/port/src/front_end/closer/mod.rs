@@ -38,9 +38,11 @@ mod starting;
 mod tests;
 
 pub use client_fd::ClientFd;
+pub(super) use client_fd::take_files_as;
 pub use client_fd::{take_files, wait_for_closes};
 pub use keeper::new_owner;
 pub use keeper::{check_unclosed, check_unclosed_ports};
 pub use keeper::{end, start};
+pub(super) use message::Taking;
 pub use owners::Owners;
 pub use process::run;

@@ -7,12 +7,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
 
-use super::message::{Message, receive, receive_files, send};
+use super::message::{Message, Taking, receive, receive_files, send};
 use crate::front_end::closing::{Process, are_closes_done, close_in_closer, take_in_closer};
 use crate::front_end::descriptor::is_eventfd;
 use crate::guest::check_backing;
@@ -34,6 +34,8 @@ struct Kept {
     file: Arc<OwnedFd>,
     /// The switch made or accepted it. All other files are a client's.
     is_of_switch: bool,
+    /// The keeper has a copy for a successor of the switch.
+    outlives: bool,
 }
 
 /// Runs the closer in a process of its own. The switch is at the other end of the standard input.
@@ -62,7 +64,7 @@ fn detach() {
 /// Does what the switch says, until it has ended and everything is closed. This thread never closes a client's file, and never waits for the
 /// switch, which may be sending thousands of messages without reading the answers.
 pub(super) fn serve(socket: &Arc<OwnedFd>) {
-    let (held, mut switch) = (Held::default(), None);
+    let (held, mut processes) = (Held::default(), Vec::new());
     let (answers, said) = channel();
     let answering = Arc::clone(socket);
     let started = std::thread::Builder::new().name("answers".into()).spawn(move || answer(&answering, &said));
@@ -71,22 +73,27 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
     }
     while let Some((message, mut files)) = receive(socket) {
         match message {
-            Message::Switch => switch = files.pop(),
+            Message::Switch => processes = files,
             Message::Hold { id, owner } => {
                 let Some(file) = files.pop() else {
                     let _ = answers.send(Message::NotHeld { id });
                     continue;
                 };
-                held.lock().insert(id, (owner, Kept { file: Arc::new(file), is_of_switch: true }));
+                held.lock().insert(id, (owner, Kept { file: Arc::new(file), is_of_switch: true, outlives: false }));
                 let _ = answers.send(Message::Held { id });
             }
-            Message::Take { connection, first, bytes } => {
+            Message::Outlives { id } => {
+                if let Some((_, kept)) = held.lock().get_mut(&id) {
+                    kept.outlives = true;
+                }
+            }
+            Message::Take { connection, first, bytes, how } => {
                 let Some((owner, from)) = held.lock().get(&connection).cloned() else {
                     let _ = answers.send(Message::NotTaken { first });
                     continue;
                 };
                 let (socket, held) = (Arc::clone(socket), Arc::clone(&held));
-                take_in_closer(owner, move || take(&socket, &held, owner, from.file, first, bytes));
+                take_in_closer(owner, move || take(&socket, &held, owner, from.file, Wanted { first, bytes, how }));
             }
             Message::Close { id } => {
                 let Some((owner, file)) = held.lock().remove(&id) else {
@@ -109,7 +116,7 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
             | Message::Closed { .. } => {}
         }
     }
-    end(&held, switch.as_ref());
+    end(&held, &processes);
 }
 
 /// Says to the switch what the thread that reads has to say.
@@ -119,17 +126,23 @@ fn answer(socket: &OwnedFd, said: &Receiver<Message>) {
     }
 }
 
-/// Closes everything when the switch has ended. The kernel closes the switch's end of the socket before its other descriptors.
-fn end(held: &Held, switch: Option<&OwnedFd>) {
+/// Closes everything when the switch has ended. The kernel closes the switch's end of the socket before its other descriptors. What outlives the
+/// switch is left as it is: the closer has a copy only. `processes`: the switch and its keeper. The end of the keeper ends the switch, and nothing
+/// outlives that.
+fn end(held: &Held, processes: &[OwnedFd]) {
     let all = || held.lock().drain().map(|(_, file)| file).collect::<Vec<_>>();
-    let Some(switch) = switch else {
+    let [switch, keeper @ ..] = processes else {
         // A thread of the switch: there is another closer now.
         return all().into_iter().for_each(|(owner, file)| close_in_closer(owner, move || drop(file)));
     };
     while poll(&mut [PollFd::new(switch, PollFlags::IN)], None) == Err(Errno::INTR) {}
-    let all = all();
+    let mut all = all();
+    let mut keeper: Vec<_> = keeper.iter().map(|keeper| PollFd::new(keeper, PollFlags::IN)).collect();
+    if poll(&mut keeper, Some(&Timespec::default())).is_ok_and(|ended| ended > 0) {
+        all.iter_mut().for_each(|(_, kept)| kept.outlives = false);
+    }
     // Peers wait for the end of their connections, and a close of another client must not hold it up.
-    for (_, kept) in all.iter().filter(|(_, kept)| kept.is_of_switch) {
+    for (_, kept) in all.iter().filter(|(_, kept)| kept.is_of_switch && !kept.outlives) {
         let _ = shutdown(&kept.file, Shutdown::Both);
     }
     for (owner, file) in all {
@@ -145,18 +158,34 @@ fn end(held: &Held, switch: Option<&OwnedFd>) {
 fn close(kept: Kept) {
     let mut unread = [0; 4096];
     let mut has_more = || matches!(recv(&*kept.file, &mut unread[..], RecvFlags::DONTWAIT), Ok((_, 1..)));
-    let _ = kept.is_of_switch && (0..MOST_READS).all(|_| has_more());
+    let is_last = kept.is_of_switch && !kept.outlives;
+    let _ = is_last && (0..MOST_READS).all(|_| has_more());
     drop(kept);
 }
 
+/// What the closer has to receive.
+struct Wanted {
+    /// The number of the first file.
+    first: u64,
+    bytes: u64,
+    how: Taking,
+}
+
 /// Receives from a client's connection, and passes on the files that the switch may have.
-fn take(socket: &OwnedFd, held: &Held, owner: Process, from: Arc<OwnedFd>, first: u64, bytes: u64) {
+fn take(socket: &OwnedFd, held: &Held, owner: Process, from: Arc<OwnedFd>, wanted: Wanted) {
+    let Wanted { first, bytes, how } = wanted;
     let mut into = vec![0; bytes.min(MOST_BYTES) as usize];
-    let received = receive_files(&from, &mut into, RecvFlags::DONTWAIT);
+    let flags = if how == Taking::Peek { RecvFlags::DONTWAIT | RecvFlags::PEEK } else { RecvFlags::DONTWAIT };
+    let received = receive_files(&from, &mut into, flags);
     drop(from);
-    let files: Vec<_> = received.map_or(Vec::new(), |(_, files)| files).into_iter().map(Arc::new).collect();
-    let kept = files.iter().map(|file| (owner, Kept { file: Arc::clone(file), is_of_switch: false }));
-    held.lock().extend((first..).zip(kept));
+    let files = received.map_or(Vec::new(), |(_, files)| files);
+    if how == Taking::Discard {
+        let _ = send(socket, Message::Taken { first, files: 0 }, &[], SendFlags::empty());
+        return close_in_closer(owner, move || drop(files));
+    }
+    let files: Vec<_> = files.into_iter().map(Arc::new).collect();
+    let kept = files.iter().map(|file| Kept { file: Arc::clone(file), is_of_switch: false, outlives: false });
+    held.lock().extend((first..).zip(kept.map(|kept| (owner, kept))));
     if pass_on(socket, first, &files).is_err() {
         // The switch asks for none of them any more.
         for (id, _) in (first..).zip(&files) {

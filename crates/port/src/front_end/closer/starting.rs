@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ringway_runtime::fatal;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{PidfdFlags, getpid, getppid, pidfd_open};
 
 use super::message::{Message, send};
 use super::process::serve;
@@ -24,8 +24,11 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 pub(super) fn start_process(mut command: Command) -> io::Result<(Arc<OwnedFd>, Child)> {
     let (near, far) = pair()?;
     let switch = pidfd_open(getpid(), PidfdFlags::empty())?;
+    // The keeper, if there is one. Another parent is of no interest.
+    let parent = getppid().and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
+    let processes: Vec<_> = std::iter::once(&switch).chain(&parent).map(AsFd::as_fd).collect();
     // Before it is started: a failure leaves no process behind.
-    send(&near, Message::Switch, &[switch.as_fd()], SendFlags::DONTWAIT)?;
+    send(&near, Message::Switch, &processes, SendFlags::DONTWAIT)?;
     command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
     let child = command.spawn()?;
     Ok((Arc::new(near), child))

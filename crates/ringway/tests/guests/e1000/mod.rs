@@ -4,6 +4,7 @@
 //! They need a QEMU with vfio-user, which is fetched if the host's is too old. If there is none, the tests are skipped
 //! with a message. Tests that take minutes are `#[ignore]`d. `make guests` runs them.
 
+pub mod killed;
 pub mod long;
 pub mod short;
 

@@ -1,0 +1,184 @@
+//! What the keeper holds of a port's connection, so that the connection outlives the switch.
+//!
+//! A connection has a name, `connection/SWITCH:PORT`, with the socket and the file of the [`Answers`]. What a kind needs to go on is in parts, each
+//! with a name of its own behind that one. All parts of a connection have its number in their notes: a part of an earlier connection, whose release was under
+//! way when the switch died, does not count.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use ringway_keeper::{Guard, Inherited, Link};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::answers::Answers;
+use super::connection::Connection;
+
+/// The version of the notes. Others are not understood.
+const VERSION: u8 = 1;
+/// Bytes before a kind's own note: the version, and the number of the connection.
+const HEAD: usize = 9;
+
+/// What the keeper holds of one connection. Dropping it lets go of all of it: drop it after the connection.
+#[derive(Debug)]
+pub struct Kept {
+    link: Link,
+    name: String,
+    number: u64,
+    /// By their names behind that of the connection. The connection itself is the part without a name, and goes first.
+    parts: Mutex<BTreeMap<String, Guard>>,
+}
+
+/// A part of what a predecessor left.
+#[derive(Debug)]
+pub struct Part {
+    /// The kind's note.
+    pub note: Vec<u8>,
+    /// The files, in the same order.
+    pub files: Vec<OwnedFd>,
+}
+
+/// What a predecessor left of a connection, by the names of the parts.
+pub type Left = BTreeMap<String, Part>;
+
+/// A connection of a predecessor.
+pub(super) struct TakenOver {
+    pub(super) kept: Kept,
+    pub(super) socket: OwnedFd,
+    pub(super) answers: OwnedFd,
+    pub(super) left: Left,
+}
+
+impl Kept {
+    /// Has the keeper hold a connection that was just made. `place`: how it was made. A successor whose port makes connections otherwise closes this
+    /// one.
+    ///
+    /// # Errors
+    /// The keeper cannot hold it.
+    pub(super) fn new(
+        link: &Link,
+        label: &str,
+        place: &str,
+        socket: &Connection,
+        answers: &Answers,
+    ) -> io::Result<Self> {
+        let kept = Self { link: link.clone(), name: name(label), number: next_number(), parts: Mutex::default() };
+        kept.keep("", place.as_bytes(), &[socket.as_fd(), answers.as_fd()])?;
+        socket.outlives();
+        Ok(kept)
+    }
+
+    /// Has the keeper hold this part instead of what it holds of this name.
+    ///
+    /// # Errors
+    /// The keeper cannot hold it.
+    pub fn keep(&self, part: &str, note: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut whole = Vec::with_capacity(note.len().saturating_add(HEAD));
+        whole.push(VERSION);
+        whole.extend(self.number.to_ne_bytes());
+        whole.extend(note);
+        let mut parts = self.parts.lock();
+        if let Some(guard) = parts.get(part) {
+            return guard.replace(&whole, files);
+        }
+        let name = if part.is_empty() { self.name.clone() } else { format!("{}/{part}", self.name) };
+        parts.insert(part.to_owned(), Guard::new(&self.link, &name, &whole, files, None)?);
+        Ok(())
+    }
+
+    /// Has the keeper close what it holds of this part.
+    pub fn release(&self, part: &str) {
+        drop(self.parts.lock().remove(part));
+    }
+
+    /// Takes the connection that a predecessor left for a port, with all its parts. `None`: there is none. All else is let go.
+    ///
+    /// # Errors
+    /// There is one, and it does not fit. The text is for users.
+    pub(super) fn take_over(link: &Link, label: &str, place: &str) -> Option<Result<TakenOver, &'static str>> {
+        let name = name(label);
+        let parts = link.inherit_all(&format!("{name}/"));
+        let mut whole = link.inherit_all(&format!("{name}#"));
+        let newest = whole.pop()?;
+        let all: Vec<_> = parts.into_iter().chain(whole).collect();
+        let taken = Self::fit(link, &name, place, newest, &all);
+        let (kept, socket, answers) = match taken {
+            Ok(taken) => taken,
+            Err(why) => {
+                all.into_iter().for_each(|other| let_go(link, other));
+                return Some(Err(why));
+            }
+        };
+        let mut left = Left::new();
+        for part in all {
+            let own =
+                part.name.strip_prefix(&format!("{name}/")).and_then(|rest| Some(rest.rsplit_once('#')?.0.to_owned()));
+            match (own, decode(&part.note)) {
+                (Some(own), Some((number, note))) if number == kept.number => {
+                    let note = note.to_owned();
+                    kept.parts.lock().insert(own.clone(), Guard::of(link, part.name, None));
+                    left.insert(own, Part { note, files: part.files });
+                }
+                _ => let_go(link, part),
+            }
+        }
+        Some(Ok(TakenOver { kept, socket, answers, left }))
+    }
+
+    fn fit(
+        link: &Link,
+        name: &str,
+        place: &str,
+        newest: Inherited,
+        others: &[Inherited],
+    ) -> Result<(Self, OwnedFd, OwnedFd), &'static str> {
+        let Inherited { name: whole, note, files } = newest;
+        let guard = Guard::of(link, whole, None);
+        let (number, was_at) = decode(&note).ok_or("another version of ringway has left it")?;
+        if was_at != place.as_bytes() {
+            return Err("the port has another socket now");
+        }
+        if others.iter().any(|other| decode(&other.note).is_none()) {
+            return Err("another version of ringway has left a part of it");
+        }
+        let [socket, answers] = <[OwnedFd; 2]>::try_from(files).map_err(|_| "a file of it is missing")?;
+        let parts = Mutex::new(BTreeMap::from([(String::new(), guard)]));
+        Ok((Self { link: link.clone(), name: name.to_owned(), number, parts }, socket, answers))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // The connection first: a successor asks for that.
+        while let Some((_, guard)) = self.parts.get_mut().pop_first() {
+            drop(guard);
+        }
+    }
+}
+
+fn name(label: &str) -> String {
+    format!("connection/{label}")
+}
+
+fn let_go(link: &Link, left: Inherited) {
+    drop(left.files);
+    drop(Guard::of(link, left.name, None));
+}
+
+/// The number of the connection, and the kind's own note.
+fn decode(note: &[u8]) -> Option<(u64, &[u8])> {
+    let (head, rest) = note.split_first_chunk::<HEAD>()?;
+    let [VERSION, number @ ..] = *head else { return None };
+    Some((u64::from_ne_bytes(number), rest))
+}
+
+/// A number that no other connection has, of this process or of a predecessor.
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let now = clock_gettime(ClockId::Boottime);
+    let now = (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64);
+    NEXT.fetch_max(now, Ordering::Relaxed);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
