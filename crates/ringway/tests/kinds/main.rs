@@ -5,6 +5,7 @@ mod e1000_ports;
 mod namespaces;
 mod nics;
 mod offloads;
+mod outlived;
 mod queues;
 mod tap;
 mod vhost_user_ports;
