@@ -2,6 +2,7 @@
 //!
 //! - `message`: the protocol's messages, decoded from bytes and descriptors. Knows nothing else.
 //! - `session`: one connection: keeps what the front end has said, and changes the device accordingly.
+//! - `changed`, `resume`: what a successor of the switch needs to go on with a connection.
 //! - `protocol`: the port's own thread with one connection: feeds messages to the session.
 //! - `config`: the device's configuration space, for front ends that ask for it.
 //! - `device`: the queues, which the session starts and stops while pollers work on them.
@@ -21,6 +22,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod bell;
+mod changed;
 mod device;
 mod end;
 mod features;
@@ -41,6 +43,8 @@ mod message;
 #[deny(clippy::arithmetic_side_effects)]
 mod reply;
 #[deny(clippy::arithmetic_side_effects)]
+mod resume;
+#[deny(clippy::arithmetic_side_effects)]
 mod session;
 #[deny(clippy::arithmetic_side_effects)]
 mod vring;
@@ -51,6 +55,8 @@ pub mod fuzzing;
 mod inflight_tests;
 #[cfg(test)]
 mod message_tests;
+#[cfg(test)]
+mod resume_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(any(test, fuzzing))]

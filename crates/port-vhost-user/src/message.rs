@@ -5,7 +5,7 @@
 //!   request u32 | flags u32 | size u32 | body (size bytes)      machine byte order; descriptors beside the first byte
 //! ```
 
-use ringway_port::front_end::{ClientFd, Fields, Framing};
+use ringway_port::front_end::{Attached, ClientFd, Fields, Framing};
 pub use ringway_port::guest::Area;
 
 /// Length of a message's header in bytes.
@@ -110,6 +110,13 @@ impl Header {
         }
     }
 
+    /// Returns the header of a request with a body of `size` bytes, as a front end sends it.
+    pub(super) fn of_request(request: u32, size: usize) -> [u8; HEADER_BYTES] {
+        let mut bytes = Self::of_reply(request, size);
+        bytes[4..8].copy_from_slice(&VERSION.to_ne_bytes());
+        bytes
+    }
+
     /// Returns the header of an answer to `request` with a body of `size` bytes.
     pub(super) fn of_reply(request: u32, size: usize) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -133,6 +140,18 @@ impl Framing for Messages {
     fn decode(header: &[u8]) -> Result<(Header, usize), MessageError> {
         let bytes = header.first_chunk().ok_or(MessageError::Version(0))?;
         Header::decode(bytes).map(|header| (header, header.size))
+    }
+
+    fn attached(header: Header, body: &[u8]) -> Attached {
+        match header.request {
+            // SET_MEM_TABLE, SET_LOG_BASE, SET_LOG_FD, SET_INFLIGHT_FD, ADD_MEM_REG
+            5..=7 | 32 | 37 => Attached::Files,
+            // SET_VRING_KICK, SET_VRING_CALL, SET_VRING_ERR
+            12..=14 if Fields(body).u64() & NO_FD == 0 => Attached::Files,
+            // REM_MEM_REG: see `Request::decode`.
+            38 => Attached::Ignored,
+            _ => Attached::Nothing,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use ringway_memory::Quota;
 use ringway_port::front_end::{ClientFd, is_eventfd};
 use ringway_port::guest::{DirtyLog, GuestMemory, Region, RegionError};
 
+use super::changed::changes;
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
@@ -47,24 +48,44 @@ const FEATURES_OK: u8 = 8;
 /// Bytes of guest memory that one byte of the dirty log covers.
 const LOGGED_BY_BYTE: u64 = 8 * 4096;
 
+/// A descriptor that is not dropped yet.
+#[derive(Debug)]
+#[expect(dead_code, reason = "held until it is dropped")]
+pub enum Retired {
+    Shared(Arc<ClientFd>),
+    Own(ClientFd),
+}
+
 /// The state of one connection.
 pub struct Session {
     device: Arc<Device>,
     /// Virtio features in use.
-    features: u64,
+    pub(super) features: u64,
     /// True if the last SET_FEATURES was refused.
-    features_refused: bool,
+    pub(super) features_refused: bool,
     /// Protocol features in use.
-    protocol: u64,
-    status: u8,
+    pub(super) protocol: u64,
+    pub(super) status: u8,
+    pub(super) mtu: Option<u16>,
     memory: Arc<GuestMemory>,
     log: Option<Arc<DirtyLog>>,
     inflight: Option<Arc<Inflight>>,
-    vrings: Vec<Vring>,
+    pub(super) vrings: Vec<Vring>,
     /// True after a region was removed, while the front end may still add others in its place. No queue runs until
     /// then.
-    unsettled: bool,
+    pub(super) unsettled: bool,
     refused: Option<SessionEnd>,
+    /// True if the session outlives the switch: it has the files of the memory table, the dirty log and the in-flight memory then.
+    is_kept: bool,
+    pub(super) region_files: Vec<(RegionAt, ClientFd)>,
+    pub(super) log_file: Option<(Area, ClientFd)>,
+    pub(super) inflight_file: Option<(InflightAt, ClientFd)>,
+    /// What has changed since it was kept (`resume`).
+    pub(super) changed: u32,
+    /// Descriptors that are of no use since: closed after the keeper's copies, as the keeper must not be the last one.
+    pub(super) retired: Vec<Retired>,
+    /// Notes of queues that have stopped since.
+    pub(super) stopped: Vec<InflightNote>,
 }
 
 impl Session {
@@ -83,7 +104,20 @@ impl Session {
             vrings,
             unsettled: false,
             refused: None,
+            mtu: None,
+            is_kept: false,
+            region_files: Vec::new(),
+            log_file: None,
+            inflight_file: None,
+            changed: 0,
+            stopped: Vec::new(),
+            retired: Vec::new(),
         }
+    }
+
+    /// The same, of a connection that outlives the switch (`resume`).
+    pub fn kept(device: Arc<Device>) -> Session {
+        Session { is_kept: true, ..Self::new(device) }
     }
 
     /// Handles a request. Returns the answer, if the request has one.
@@ -96,6 +130,7 @@ impl Session {
         }
         // Only an answer that says nothing but success or failure can report a failure.
         let answered = matches!(request, Request::GetVringBase(_) | Request::GetInflightFd(_) | Request::SetLogBase(_));
+        self.changed |= changes(&request);
         let result = self.apply(request);
         let acknowledge = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
         match result {
@@ -129,12 +164,46 @@ impl Session {
         self.resume_where_possible()
     }
 
+    fn retire(&mut self, old: Option<Arc<ClientFd>>) {
+        self.retired.extend(old.filter(|_| self.is_kept).map(Retired::Shared));
+    }
+
+    fn retire_own(&mut self, old: impl IntoIterator<Item = ClientFd>) {
+        if self.is_kept {
+            self.retired.extend(old.into_iter().map(Retired::Own));
+        }
+    }
+
+    /// Goes on where a predecessor was, after all that the front end has said was applied: starts the queues, unless the memory table is
+    /// incomplete (`unsettled`), and calls each one's driver once, as the predecessor may have died before it did.
+    ///
+    /// # Errors
+    /// A queue cannot be started.
+    pub(super) fn go_on(&mut self, unsettled: bool) -> Result<(), SessionEnd> {
+        for queue in 0..self.device.queues() {
+            // A predecessor may have died before it did this.
+            if !self.vrings[usize::from(queue)].started
+                && let Some(taken) = self.taken(queue)
+            {
+                taken.clear();
+            }
+        }
+        self.unsettled = unsettled;
+        if !unsettled {
+            self.resume_where_possible()?;
+        }
+        for call in self.vrings.iter().filter(|vring| vring.running).filter_map(|vring| vring.call.as_ref()) {
+            ringway_runtime::call(call.as_fd(), self.device.account());
+        }
+        Ok(())
+    }
+
     /// Returns the eventfd (SET_VRING_ERR) that reports an error of this queue to the front end.
     pub fn error_descriptor(&self, queue: u16) -> Option<&ClientFd> {
         self.vrings.get(usize::from(queue))?.error.as_ref()
     }
 
-    fn apply(&mut self, request: Request) -> Result<Option<Reply>, SessionEnd> {
+    pub(super) fn apply(&mut self, request: Request) -> Result<Option<Reply>, SessionEnd> {
         match request {
             Request::GetFeatures => return Ok(Some(Reply::Number(self.device.offered()))),
             Request::SetFeatures(features) => self.set_features(features)?,
@@ -149,7 +218,7 @@ impl Session {
             Request::GetQueueNum => return Ok(Some(Reply::Number(self.device.queues().into()))),
             Request::GetMaxMemSlots => return Ok(Some(Reply::Number(MOST_REGIONS as u64))),
             Request::SetMemTable(table) => self.set_memory(table)?,
-            Request::AddMemReg(region, file) => self.add_region(region, &file)?,
+            Request::AddMemReg(region, file) => self.add_region(region, file)?,
             Request::RemMemReg(region) => self.remove_region(region)?,
             Request::SetLogBase(log) => return self.set_log(log).map(Some),
             // A back end may signal this eventfd when it has marked pages. No front end waits for that.
@@ -172,6 +241,7 @@ impl Session {
                 let queue = self.queue("SET_VRING_KICK", queue)?;
                 let file = file.map(|file| eventfd("SET_VRING_KICK", file).map(Arc::new)).transpose()?;
                 let may_log = self.protocol & protocol::LOG_SHMFD != 0;
+                self.retire(self.vrings[usize::from(queue)].kick.clone());
                 self.change(queue, |vring| {
                     (vring.kick, vring.started, vring.waits_for_log) = (file, true, may_log);
                 })?;
@@ -187,12 +257,14 @@ impl Session {
                         ringway_runtime::call(file.as_fd(), self.device.account());
                     }
                 }
-                vring.call = file;
+                let old = std::mem::replace(&mut vring.call, file);
+                self.retire(old);
             }
             Request::SetVringErr(VringFile { queue, file }) => {
                 let queue = self.queue("SET_VRING_ERR", queue)?;
                 let file = file.map(|file| eventfd("SET_VRING_ERR", file)).transpose()?;
-                self.vrings[usize::from(queue)].error = file;
+                let old = std::mem::replace(&mut self.vrings[usize::from(queue)].error, file);
+                self.retire_own(old);
             }
             Request::SetVringEnable(VringState { queue, number }) => {
                 let queue = self.queue("SET_VRING_ENABLE", queue)?;
@@ -208,7 +280,7 @@ impl Session {
                 self.device.announce(mac);
             }
             Request::NetSetMtu(mtu) => match u16::try_from(mtu) {
-                Ok(fits) if mtu >= LEAST_MTU && self.device.set_mtu(fits) => {}
+                Ok(fits) if mtu >= LEAST_MTU && self.device.set_mtu(fits) => self.mtu = Some(fits),
                 _ => return Err(SessionEnd::Mtu(mtu)),
             },
             Request::GetConfig(range) => {
@@ -230,6 +302,9 @@ impl Session {
             Request::SetInflightFd(at, file) => {
                 let queues = at.queues.clamp(1, self.device.queues());
                 self.inflight = Some(Arc::new(Inflight::map(self.device.quota(), &file, at.area, queues)?));
+                let old = self.inflight_file.take();
+                self.retire_own(old.map(|(_, file)| file));
+                self.inflight_file = self.is_kept.then_some((at, file));
             }
             Request::ResetDevice => self.reset(),
             Request::SetStatus(status) => self.set_status(status)?,
@@ -299,6 +374,8 @@ impl Session {
             self.vrings[usize::from(queue)] = Vring { call, error, ..Vring::default() };
         }
         (self.features, self.features_refused, self.status, self.inflight) = (0, false, 0, None);
+        let old = self.inflight_file.take();
+        self.retire_own(old.map(|(_, file)| file));
         self.device.note_connection(true, 0);
     }
 
@@ -324,12 +401,17 @@ impl Session {
     /// Stops a queue until the front end starts it again. Returns the base at which the queue can continue.
     fn stop(&mut self, queue: u16) -> u32 {
         self.pause(queue);
-        if let Some(taken) = self.taken(queue) {
-            taken.clear();
+        match self.taken(queue) {
+            // Once a successor knows that the queue has stopped.
+            Some(taken) if self.is_kept => self.stopped.push(taken),
+            Some(taken) => taken.clear(),
+            None => {}
         }
         let vring = &mut self.vrings[usize::from(queue)];
-        (vring.started, vring.kick) = (false, None);
-        vring.base
+        vring.started = false;
+        let (old, base) = (vring.kick.take(), vring.base);
+        self.retire(old);
+        base
     }
 
     /// Changes the state of a queue. Stops a running queue meanwhile, and restarts it at the same base.
@@ -416,20 +498,27 @@ impl Session {
             result => result?,
         };
         self.replace_memory(regions);
+        if self.is_kept {
+            let old = std::mem::replace(&mut self.region_files, table);
+            self.retire_own(old.into_iter().map(|(_, file)| file));
+        }
         self.resume()
     }
 
     /// QEMU 7.2 adds and removes a region once for each queue pair. All but the first message have no effect.
-    fn add_region(&mut self, at: RegionAt, file: &ClientFd) -> Result<(), SessionEnd> {
+    fn add_region(&mut self, at: RegionAt, file: ClientFd) -> Result<(), SessionEnd> {
         let mut regions = self.memory.regions().to_vec();
-        if regions.iter().any(|region| is_same(region, &at, file)) {
+        if regions.iter().any(|region| is_same(region, &at, &file)) {
             return Ok(());
         }
         if regions.len() >= MOST_REGIONS {
             return Err(SessionEnd::TooManyRegions);
         }
-        let region = map_region(self.device.quota(), &at, file, &regions)?;
+        let region = map_region(self.device.quota(), &at, &file, &regions)?;
         regions.push(region);
+        if self.is_kept {
+            self.region_files.push((at, file));
+        }
         self.replace_memory(regions);
         self.resume_where_possible()
     }
@@ -443,6 +532,9 @@ impl Session {
         let here = |region: &Arc<Region>| (region.guest(), region.size(), region.user()) == (guest, size, user);
         let Some(place) = regions.iter().position(here) else { return Ok(()) };
         regions.remove(place);
+        let is_it = |(at, _): &mut (RegionAt, ClientFd)| (at.guest, at.size, at.user) == (guest, size, user);
+        let old: Vec<_> = self.region_files.extract_if(.., is_it).map(|(_, file)| file).collect();
+        self.retire_own(old);
         self.unsettled = true;
         self.replace_memory(regions);
         Ok(())
@@ -475,6 +567,9 @@ impl Session {
         // The old log is unmapped by the last queue that drops it, or here by the port's own thread. A poller must not
         // wait for that: the file may be large.
         let _old = self.log.replace(log);
+        let old = self.log_file.take();
+        self.retire_own(old.map(|(_, file)| file));
+        self.log_file = self.is_kept.then_some((area, file));
         // From here on no queue writes to the old log.
         self.device.set_log(self.log_in_use());
         self.resume()?;

@@ -66,6 +66,13 @@ impl Guest {
         Guest { file, mapping }
     }
 
+    /// The same memory, mapped once more.
+    pub fn again(&self) -> Guest {
+        let file = self.file.try_clone().expect("a descriptor");
+        let mapping = Mapping::shared(file.as_fd(), MEMORY as usize).expect("mapped");
+        Guest { file, mapping }
+    }
+
     pub fn region(&self) -> (RegionAt, ClientFd) {
         let at = RegionAt { guest: GUEST, size: MEMORY, user: USER, offset: 0 };
         (at, self.file.try_clone().expect("a descriptor").into())

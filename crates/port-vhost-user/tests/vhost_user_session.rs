@@ -209,11 +209,15 @@ fn more_descriptors_than_any_message_has_are_refused() {
     let files: Vec<OwnedFd> = (0..100).map(|_| memfd(1)).collect();
     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
     let raw = Raw::connect(&lan.socket(0));
-    raw.tell(1, &[], &files);
+    // SET_MEM_TABLE
+    raw.tell(5, &[0; 8], &files);
     lan.watchers[0].fault(1, "too_many_descriptors");
-    let raw = Raw::connect(&lan.socket(0));
-    raw.tell(1, &[], &files[..64]);
-    lan.watchers[0].fault(2, "bad_message");
+    // GET_FEATURES
+    for (before, count) in [(2, 64), (3, 100)] {
+        let raw = Raw::connect(&lan.socket(0));
+        raw.tell(1, &[], &files[..count]);
+        lan.watchers[0].fault(before, "bad_message");
+    }
 }
 
 #[test]

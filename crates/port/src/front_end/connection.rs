@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-use super::closer::{ClientFd, Taking, take_files_as, wait_for_closes};
+use super::closer::{ANY_FILES, ClientFd, Taking, take_files_as, wait_for_closes};
 use super::closing::Process;
 use super::files::accept_files;
 
@@ -66,9 +66,10 @@ impl Connection {
         self.take_as(bytes, Taking::Peek)
     }
 
-    /// Has the closer receive `bytes` bytes, and close the files that came with them. Returns false if it cannot.
-    pub(super) fn discard(&self, bytes: usize) -> bool {
-        self.take_as(bytes, Taking::Discard).is_some()
+    /// Has the closer receive `bytes` bytes, and close the files that came with them. Returns false if it cannot, or if these are not so many. `files`: `None` if any number is right.
+    pub(super) fn discard(&self, bytes: usize, files: Option<usize>) -> bool {
+        let files = files.map_or(ANY_FILES, |files| u32::try_from(files).unwrap_or(ANY_FILES));
+        self.take_as(bytes, Taking::Discard { files }).is_some()
     }
 
     fn take_as(&self, bytes: usize, how: Taking) -> Option<Vec<ClientFd>> {

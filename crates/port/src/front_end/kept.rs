@@ -8,27 +8,40 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use ringway_keeper::{Guard, Inherited, Link};
+use ringway_runtime::warn_limited;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::answers::Answers;
+use super::closer::new_owner;
 use super::connection::Connection;
 
 /// The version of the notes. Others are not understood.
 const VERSION: u8 = 1;
+/// Longest wait for the keeper to close its copies. None of them is the last one, so that it waits for no client.
+const CLOSED_WITHIN: Duration = Duration::from_secs(1);
+const PREFIX: &str = "connection/";
 /// Bytes before a kind's own note: the version, and the number of the connection.
 const HEAD: usize = 9;
 
-/// What the keeper holds of one connection. Dropping it lets go of all of it: drop it after the connection.
+/// What the keeper holds of one connection. Dropping it lets go of all of it, and waits until the keeper has closed it: drop it after the connection, and
+/// before other descriptors that a client has, too.
 #[derive(Debug)]
 pub struct Kept {
     link: Link,
     name: String,
     number: u64,
     /// By their names behind that of the connection. The connection itself is the part without a name, and goes first.
-    parts: Mutex<BTreeMap<String, Guard>>,
+    parts: Mutex<BTreeMap<String, Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    guard: Guard,
+    has_files: bool,
 }
 
 /// A part of what a predecessor left.
@@ -70,7 +83,8 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Has the keeper hold this part instead of what it holds of this name.
+    /// Has the keeper hold this part instead of what it holds of this name. Returns when it has closed what it held: close descriptors that a
+    /// client has, too, afterwards, as the keeper must not be the last one.
     ///
     /// # Errors
     /// The keeper cannot hold it.
@@ -80,17 +94,26 @@ impl Kept {
         whole.extend(self.number.to_ne_bytes());
         whole.extend(note);
         let mut parts = self.parts.lock();
-        if let Some(guard) = parts.get(part) {
-            return guard.replace(&whole, files);
+        let has_files = !files.is_empty();
+        if let Some(held) = parts.get_mut(part).filter(|held| !held.has_files) {
+            held.has_files = has_files;
+            return held.guard.replace(&whole, files);
         }
         let name = if part.is_empty() { self.name.clone() } else { format!("{}/{part}", self.name) };
-        parts.insert(part.to_owned(), Guard::new(&self.link, &name, &whole, files, None)?);
+        // A successor takes the newer one of two.
+        let guard = Guard::new(&self.link, &name, &whole, files, Some(CLOSED_WITHIN))?;
+        parts.insert(part.to_owned(), Held { guard, has_files });
         Ok(())
     }
 
     /// Has the keeper close what it holds of this part.
     pub fn release(&self, part: &str) {
         drop(self.parts.lock().remove(part));
+    }
+
+    /// The port, as `SWITCH:PORT`.
+    pub(super) fn label(&self) -> &str {
+        self.name.strip_prefix(PREFIX).unwrap_or(&self.name)
     }
 
     /// Takes the connection that a predecessor left for a port, with all its parts. `None`: there is none. All else is let go.
@@ -118,7 +141,8 @@ impl Kept {
             match (own, decode(&part.note)) {
                 (Some(own), Some((number, note))) if number == kept.number => {
                     let note = note.to_owned();
-                    kept.parts.lock().insert(own.clone(), Guard::of(link, part.name, None));
+                    let guard = Guard::of(link, part.name, Some(CLOSED_WITHIN));
+                    kept.parts.lock().insert(own.clone(), Held { guard, has_files: !part.files.is_empty() });
                     left.insert(own, Part { note, files: part.files });
                 }
                 _ => let_go(link, part),
@@ -135,16 +159,25 @@ impl Kept {
         others: &[Inherited],
     ) -> Result<(Self, OwnedFd, OwnedFd), &'static str> {
         let Inherited { name: whole, note, files } = newest;
-        let guard = Guard::of(link, whole, None);
-        let (number, was_at) = decode(&note).ok_or("another version of ringway has left it")?;
-        if was_at != place.as_bytes() {
-            return Err("the port has another socket now");
-        }
-        if others.iter().any(|other| decode(&other.note).is_none()) {
-            return Err("another version of ringway has left a part of it");
-        }
+        let guard = Guard::of(link, whole, Some(CLOSED_WITHIN));
         let [socket, answers] = <[OwnedFd; 2]>::try_from(files).map_err(|_| "a file of it is missing")?;
-        let parts = Mutex::new(BTreeMap::from([(String::new(), guard)]));
+        let (number, why) = match decode(&note) {
+            None => (0, Some("another version of ringway has left it")),
+            Some((number, _)) if others.iter().any(|other| decode(&other.note).is_none()) => {
+                (number, Some("another version of ringway has left a part of it"))
+            }
+            Some((number, was_at)) => {
+                (number, (was_at != place.as_bytes()).then_some("the port has another socket now"))
+            }
+        };
+        if let Some(why) = why {
+            // The closer reads what its peer has sent, and is the last one.
+            let socket = Connection::from(socket);
+            let _ = socket.accept_files(new_owner());
+            drop(socket);
+            return Err(why);
+        }
+        let parts = Mutex::new(BTreeMap::from([(String::new(), Held { guard, has_files: true })]));
         Ok((Self { link: link.clone(), name: name.to_owned(), number, parts }, socket, answers))
     }
 }
@@ -152,14 +185,19 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // The connection first: a successor asks for that.
-        while let Some((_, guard)) = self.parts.get_mut().pop_first() {
-            drop(guard);
+        while let Some((_, held)) = self.parts.get_mut().pop_first() {
+            drop(held);
         }
     }
 }
 
 fn name(label: &str) -> String {
-    format!("connection/{label}")
+    format!("{PREFIX}{label}")
+}
+
+/// Says why a connection does not outlive the switch.
+pub(super) fn warn_closed(label: &str, why: &str) {
+    warn_limited(&format!("port {label}: the connection of the switch before this one is closed: {why}"));
 }
 
 fn let_go(link: &Link, left: Inherited) {

@@ -42,6 +42,8 @@ mod peer_process;
 mod late_receiver;
 #[deny(clippy::arithmetic_side_effects)]
 mod receiver;
+#[cfg(test)]
+mod receiver_tests;
 mod role;
 mod service;
 #[cfg(test)]
@@ -73,7 +75,7 @@ pub use observer::Observer;
 pub use own_socket::listen_at;
 pub use peer::Peer;
 pub use peer_process::{peer_process, peer_user};
-pub use receiver::{Framing, Received, Receiver};
+pub use receiver::{Attached, Framing, Received, Receiver};
 pub use role::Role;
 pub use service::{Protocol, Service, Socket};
 pub use state::State;

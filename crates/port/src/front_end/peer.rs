@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::answers::Answers;
 use super::connection::{Connection, MESSAGE_WITHIN};
 use super::end::End;
-use super::kept::{Kept, Left};
+use super::kept::{Kept, Left, warn_closed};
 use super::listener::Listener;
 use super::observer::Observer;
 use super::pauses::BETWEEN;
@@ -132,6 +132,15 @@ impl<'a> Peer<'a> {
     /// Returns what a predecessor of the switch left of the connection, once. `None`: it is a new one.
     pub fn take_left(&self) -> Option<Left> {
         self.left.take()
+    }
+
+    /// What a predecessor of the switch left of the connection does not fit. Says so, and returns how the connection ends: its peer connects
+    /// again.
+    pub fn cannot_go_on(&self, why: &impl Display) -> End {
+        if let Some(kept) = self.kept {
+            warn_closed(kept.label(), &why.to_string());
+        }
+        End::Disconnected
     }
 
     /// Notes an answer, to be sent by [`send_prepared`](Self::send_prepared) once its request was taken out of the socket.

@@ -35,6 +35,24 @@ pub trait Framing {
     /// # Errors
     /// The header is not that of a message that the receiver could follow.
     fn decode(header: &[u8]) -> Result<(Self::Header, usize), Self::Error>;
+
+    /// Returns what is attached to this message. For receivers that leave messages in the socket.
+    fn attached(header: Self::Header, body: &[u8]) -> Attached {
+        let _ = (header, body);
+        Attached::Files
+    }
+}
+
+/// The files that belong to a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attached {
+    /// None.
+    #[default]
+    Nothing,
+    /// All that it comes with.
+    Files,
+    /// All that it comes with, and they are of no use.
+    Ignored,
 }
 
 /// The result of [`Receiver::receive`].
@@ -59,6 +77,9 @@ pub enum SocketError<E: std::error::Error> {
         "more than {0} file descriptors came with a message, they cannot be examined, or none are left for them here (ulimit -n)"
     )]
     Descriptors(usize),
+    /// Files without a message that they belong to.
+    #[error("file descriptors came with a message that has none, or not with the message that has them")]
+    OtherFiles,
 }
 
 impl<E: std::error::Error> SocketError<E> {
@@ -66,6 +87,7 @@ impl<E: std::error::Error> SocketError<E> {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Message(_) => "bad_message",
+            Self::OtherFiles => "bad_message",
             Self::Descriptors(_) => "too_many_descriptors",
         }
     }
@@ -88,8 +110,18 @@ pub struct Receiver<F: Framing> {
     /// Descriptors, each with the end (in `bytes`) of the bytes that it arrived with.
     fds: Vec<(usize, ClientFd)>,
     begun: Option<Instant>,
-    /// Of a receiver that leaves messages in the socket: the pieces of the first message, in bytes, and whether files came with a piece.
-    pieces: Option<Vec<(usize, bool)>>,
+    /// Of a receiver that leaves messages in the socket: what it has seen of the first one.
+    looked: Option<Looked>,
+}
+
+/// A message in a socket.
+#[derive(Clone, Copy, Default)]
+struct Looked {
+    bytes: usize,
+    /// How many are the message's, as its kind says; `None`: any number.
+    files: Option<usize>,
+    /// Files came with it, or with a message behind it.
+    may_have_files: bool,
 }
 
 impl<F: Framing> Receiver<F> {
@@ -100,48 +132,40 @@ impl<F: Framing> Receiver<F> {
     #[allow(clippy::new_without_default, reason = "it allocates")]
     pub fn new() -> Self {
         let bytes = vec![0; Self::ROOM].into();
-        Receiver { bytes, start: 0, end: 0, header: None, fds: Vec::new(), begun: None, pieces: None }
+        Receiver { bytes, start: 0, end: 0, header: None, fds: Vec::new(), begun: None, looked: None }
     }
 
     /// A receiver that leaves each message in the socket until [`Receiver::consume`]: a successor of the switch finds it there. The protocol must have no
     /// `AHEAD_BYTES`.
     #[must_use]
     pub fn peeking() -> Self {
-        Receiver { pieces: Some(Vec::new()), ..Self::new() }
+        Receiver { looked: Some(Looked::default()), ..Self::new() }
     }
 
     /// Returns true if the socket is readable because of bytes that this receiver has seen: a message that is not complete. Look again after a while.
     pub fn waits(&self) -> bool {
-        self.pieces.as_ref().is_some_and(|pieces| !pieces.is_empty())
+        self.looked.is_some() && self.end > self.start
     }
 
-    /// Takes the message that [`take`](Self::take) returned last out of the socket. A message in one piece goes as a whole or not at all, whenever the switch
-    /// dies. A message whose files came with a part of its bytes only is in several pieces: a successor of a switch that dies between them
-    /// would take the rest for a message. Front ends send files with all bytes of a message.
+    /// Takes the message that [`take`](Self::take) returned last out of the socket: as a whole or not at all, whenever the switch dies.
     ///
     /// # Errors
-    /// The connection broke, or the closer cannot receive.
+    /// The connection broke, the closer cannot receive, or the message came with other files than those that belong to it.
     pub fn consume(&mut self, socket: &Connection) -> Result<(), End> {
-        let Some(pieces) = &mut self.pieces else { return Ok(()) };
-        let mut pieces = std::mem::take(pieces).into_iter().peekable();
-        while let Some((mut bytes, has_files)) = pieces.next() {
-            if has_files {
-                if !socket.discard(bytes) {
-                    return Err(SocketError::<F::Error>::Descriptors(F::MOST_FDS).into());
-                }
-                continue;
-            }
-            while let Some((more, _)) = pieces.next_if(|(_, has_files)| !has_files) {
-                bytes = bytes.saturating_add(more);
-            }
-            let mut into = vec![0; bytes];
-            let mut left = &mut into[..];
-            while !left.is_empty() {
-                match recv(&**socket, &mut *left, RecvFlags::DONTWAIT) {
-                    Ok((_, count @ 1..)) => left = left.split_at_mut(count.min(left.len())).1,
-                    Err(Errno::INTR) => {}
-                    Ok(_) | Err(_) => return Err(End::Disconnected),
-                }
+        let Some(looked) = self.looked.as_mut().map(std::mem::take) else { return Ok(()) };
+        if looked.may_have_files {
+            // If the message has others, they are closed there.
+            let is_right = socket.discard(looked.bytes, looked.files);
+            return if is_right { Ok(()) } else { Err(SocketError::<F::Error>::OtherFiles.into()) };
+        }
+        let mut into = vec![0; looked.bytes];
+        let mut left = &mut into[..];
+        while !left.is_empty() {
+            // No bytes with files are among these, so that this is one step.
+            match recv(&**socket, &mut *left, RecvFlags::DONTWAIT) {
+                Ok((_, count @ 1..)) => left = left.split_at_mut(count.min(left.len())).1,
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => return Err(End::Disconnected),
             }
         }
         Ok(())
@@ -165,6 +189,9 @@ impl<F: Framing> Receiver<F> {
     /// # Errors
     /// The bytes are not a valid message, or too many descriptors came with them.
     pub fn receive(&mut self, socket: &Connection) -> Result<Received<F::Header>, SocketError<F::Error>> {
+        if self.looked.is_some() {
+            return self.look(socket);
+        }
         loop {
             let have = self.end.saturating_sub(self.start);
             let wanted = match self.header {
@@ -180,10 +207,6 @@ impl<F: Framing> Receiver<F> {
             };
             self.make_room();
             let most = if F::AHEAD_BYTES == 0 { self.start.saturating_add(wanted) } else { self.bytes.len() };
-            let has_pieces = self.pieces.is_some();
-            if has_pieces && set_peek_offset(&**socket, have).is_err() {
-                return Ok(Received::Gone);
-            }
             // Files stay beside the bytes in the socket: the closer receives them.
             let result = peek_bytes(socket, &mut self.bytes[self.end..most]);
             if have > 0 || result.is_ok() {
@@ -196,21 +219,10 @@ impl<F: Framing> Receiver<F> {
                 Err(_) => return Ok(Received::Gone),
             };
             let seen = self.end..self.end.saturating_add(count);
-            if let Some(pieces) = self.pieces.as_mut().filter(|_| count > 0) {
-                pieces.push((count, has_files));
-            }
             if has_files {
-                // The closer looks at the same bytes.
-                if has_pieces && set_peek_offset(&**socket, have).is_err() {
-                    return Ok(Received::Gone);
-                }
-                let files = if has_pieces { socket.peek(count) } else { socket.take(count) };
-                let files = files.ok_or(SocketError::Descriptors(F::MOST_FDS))?;
+                let files = socket.take(count).ok_or(SocketError::Descriptors(F::MOST_FDS))?;
                 self.fds.extend(files.into_iter().map(|file| (seen.end, file)));
-            } else if !has_pieces
-                && count > 0
-                && recv(&**socket, &mut self.bytes[seen.clone()], RecvFlags::DONTWAIT).is_err()
-            {
+            } else if count > 0 && recv(&**socket, &mut self.bytes[seen.clone()], RecvFlags::DONTWAIT).is_err() {
                 return Ok(Received::Gone);
             }
             self.end = seen.end;
@@ -222,6 +234,63 @@ impl<F: Framing> Receiver<F> {
             if count == 0 {
                 return Ok(Received::Gone);
             }
+        }
+    }
+
+    /// The same, and leaves everything in the socket.
+    ///
+    /// A look brings the files of the first bytes from there on that have some, also if these bytes are behind those that were asked for (Linux 6.18,
+    /// `unix_stream_read_generic`). So the message's kind says whether it has files. Taking it out of the socket tells whether they were its own.
+    fn look(&mut self, socket: &Connection) -> Result<Received<F::Header>, SocketError<F::Error>> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        let mut looked = self.looked.unwrap_or_default();
+        loop {
+            let have = self.end.saturating_sub(self.start);
+            let wanted = match self.header {
+                Some((header, whole)) if have >= whole => {
+                    let body = self.start.saturating_add(F::HEADER_BYTES)..self.start.saturating_add(whole);
+                    let attached = F::attached(header, &self.bytes[body]);
+                    if looked.may_have_files && self.fds.is_empty() && attached == Attached::Files {
+                        if set_peek_offset(&**socket, 0).is_err() {
+                            return Ok(Received::Gone);
+                        }
+                        let files = socket.peek(whole).ok_or(SocketError::Descriptors(F::MOST_FDS))?;
+                        self.fds.extend(files.into_iter().map(|file| (self.end, file)));
+                    }
+                    if self.fds.len() > F::MOST_FDS {
+                        return Err(SocketError::Descriptors(F::MOST_FDS));
+                    }
+                    looked.bytes = whole;
+                    looked.files = (attached != Attached::Ignored).then_some(self.fds.len());
+                    self.looked = Some(looked);
+                    return Ok(Received::Message(header));
+                }
+                Some((_, whole)) => whole,
+                None if have >= F::HEADER_BYTES => {
+                    let bytes = &self.bytes[self.start..][..F::HEADER_BYTES];
+                    let (header, body) = F::decode(bytes).map_err(SocketError::Message)?;
+                    self.header = Some((header, F::HEADER_BYTES.saturating_add(body.min(F::MOST_BODY_BYTES))));
+                    continue;
+                }
+                None => F::HEADER_BYTES,
+            };
+            let most = self.start.saturating_add(wanted);
+            if set_peek_offset(&**socket, have).is_err() {
+                return Ok(Received::Gone);
+            }
+            let (count, may_have_files) = match peek_bytes(socket, &mut self.bytes[self.end..most]) {
+                Ok((0, _)) => return Ok(Received::Gone),
+                Ok(seen) => seen,
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::INTR) => continue,
+                Err(_) => return Ok(Received::Gone),
+            };
+            self.begun.get_or_insert_with(Instant::now);
+            self.end = self.end.saturating_add(count);
+            looked.may_have_files |= may_have_files;
+            self.looked = Some(looked);
         }
     }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_keeper::Link;
-use ringway_runtime::warn_limited;
 
 use super::access::SocketAccess;
 use super::answers::Answers;
@@ -16,7 +15,7 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::end::{CALL_BLOCKED, End};
 use super::files::is_peeked;
-use super::kept::{Kept, Left};
+use super::kept::{Kept, Left, warn_closed};
 use super::listener::Files;
 use super::observer::Observer;
 use super::pauses::Pauses;
@@ -96,9 +95,10 @@ impl Service {
         // Here, not on the thread: what nobody has asked for when all ports are open is let go.
         let left = keeping.as_ref().and_then(|keeping| keeping.take_over(files));
         let thread = Thread::start(label, Arc::clone(&observer), move |stop| {
-            serve(&connector, owners, &mut protocol, pauses, &*observer, &stop, (keeping, left));
+            let mut connections = Connections { connector, owners, keeping, left };
+            serve(&mut connections, &mut protocol, pauses, &*observer, &stop);
             // Before the protocol: the front end's memory can take long to release.
-            drop(connector);
+            drop(connections);
         })?;
         Ok(Service { _thread: thread })
     }
@@ -145,22 +145,26 @@ impl Keeping {
     }
 }
 
-/// Says why a connection does not outlive the switch.
-fn warn_closed(label: &str, why: &str) {
-    warn_limited(&format!("port {label}: the connection of the switch before this one is closed: {why}"));
+/// Where the connections of a port come from.
+pub(super) struct Connections {
+    pub(super) connector: Connector,
+    /// Whose closes the files of peers count among; none: peers send no files.
+    pub(super) owners: Option<Owners>,
+    /// How connections outlive the switch, if they do.
+    pub(super) keeping: Option<Keeping>,
+    /// The connection that a predecessor left.
+    pub(super) left: Option<Outlives>,
 }
 
-/// Serves one connection after the other until the thread has to stop. `owners`: whose closes the files of peers count among; none:
-/// peers send no files. `keeping`: how connections outlive the switch, and the one that a predecessor left.
+/// Serves one connection after the other until the thread has to stop.
 pub(super) fn serve(
-    connector: &Connector,
-    mut owners: Option<Owners>,
+    connections: &mut Connections,
     protocol: &mut impl Protocol,
     mut pauses: Pauses,
     observer: &dyn Observer,
     stop: &Stop,
-    (keeping, mut left): (Option<Keeping>, Option<Outlives>),
 ) {
+    let Connections { connector, owners, keeping, left } = connections;
     protocol.start();
     loop {
         // The port waits when several earlier peers keep their files from being closed.

@@ -22,7 +22,7 @@ use super::observer::Observer;
 use super::pauses::Pauses;
 use super::peer::Peer;
 use super::role::Role;
-use super::service::{Protocol, Service, Socket, serve};
+use super::service::{Connections, Protocol, Service, Socket, serve};
 use super::thread::Thread;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -122,7 +122,8 @@ impl Port {
         let mut protocol = Bytes { events: sender, blocked: false };
         let notes = Arc::clone(&observer);
         let thread = Thread::start("lan0:vm", observer, move |stop| {
-            serve(&connector, None, &mut protocol, pauses, &*notes, &stop, (None, None))
+            let mut connections = Connections { connector, owners: None, keeping: None, left: None };
+            serve(&mut connections, &mut protocol, pauses, &*notes, &stop)
         });
         Port { thread: Some(thread.expect("a thread")), path, events, _folder: folder }
     }

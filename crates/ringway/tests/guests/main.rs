@@ -13,6 +13,7 @@ mod features;
 mod inside;
 mod lying;
 mod moves;
+mod outlived;
 mod own_e1000;
 mod own_nic;
 mod pair;

@@ -6,6 +6,7 @@ mod e1000_survives;
 mod namespaces;
 mod nics;
 mod offloads;
+mod outlived;
 mod queues;
 mod tap;
 mod vhost_user_ports;

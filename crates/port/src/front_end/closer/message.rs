@@ -44,6 +44,9 @@ pub(super) enum Message {
     Closed { id: u64 },
 }
 
+/// The number of files of [`Taking::Discard`] that any number is right for.
+pub(in crate::front_end) const ANY_FILES: u32 = u32::MAX;
+
 /// How a message of a client is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::front_end) enum Taking {
@@ -51,8 +54,8 @@ pub(in crate::front_end) enum Taking {
     Receive,
     /// Bytes and files stay in the socket. Copies of the files are kept.
     Peek,
-    /// Bytes and files leave the socket. The files are closed.
-    Discard,
+    /// Bytes and files leave the socket. The files are closed. An answer says whether they were so many.
+    Discard { files: u32 },
 }
 
 impl Message {
@@ -61,12 +64,13 @@ impl Message {
             Self::Switch => [1, 0, 0, 0],
             Self::Hold { id, owner } => [2, id, owner.map_or(0, |owner| owner.get().into()), 0],
             Self::Take { connection, first, bytes, how } => {
-                let kind = match how {
-                    Taking::Receive => 3,
-                    Taking::Peek => 11,
-                    Taking::Discard => 12,
+                let (kind, files) = match how {
+                    Taking::Receive => (3, 0),
+                    Taking::Peek => (11, 0),
+                    Taking::Discard { files } => (12, files),
                 };
-                [kind, connection, first, bytes]
+                // No message is longer than 4 GiB.
+                [kind, connection, first, bytes & u64::from(u32::MAX) | u64::from(files) << 32]
             }
             Self::Outlives { id } => [13, id, 0, 0],
             Self::Close { id } => [4, id, 0, 0],
@@ -93,7 +97,10 @@ impl Message {
             2 => Self::Hold { id: one, owner: u32::try_from(two).ok().and_then(NonZeroU32::new) },
             3 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Receive },
             11 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Peek },
-            12 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Discard },
+            12 => {
+                let (bytes, files) = (three & u64::from(u32::MAX), (three >> 32) as u32);
+                Self::Take { connection: one, first: two, bytes, how: Taking::Discard { files } }
+            }
             13 => Self::Outlives { id: one },
             4 => Self::Close { id: one },
             5 => Self::Taken { first: one, files: two },
@@ -178,7 +185,7 @@ mod tests {
             Message::Hold { id, owner: NonZeroU32::new(u32::MAX) },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Receive },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Peek },
-            Message::Take { connection: id, first, bytes: 9, how: Taking::Discard },
+            Message::Take { connection: id, first, bytes: 9, how: Taking::Discard { files: 253 } },
             Message::Outlives { id },
             Message::Close { id },
             Message::Taken { first, files: 253 },

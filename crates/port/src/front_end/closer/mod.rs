@@ -43,6 +43,6 @@ pub use client_fd::{take_files, wait_for_closes};
 pub use keeper::new_owner;
 pub use keeper::{check_unclosed, check_unclosed_ports};
 pub use keeper::{end, start};
-pub(super) use message::Taking;
+pub(super) use message::{ANY_FILES, Taking};
 pub use owners::Owners;
 pub use process::run;

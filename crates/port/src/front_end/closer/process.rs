@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
 
-use super::message::{Message, Taking, receive, receive_files, send};
+use super::message::{ANY_FILES, Message, Taking, receive, receive_files, send};
 use crate::front_end::closing::{Process, are_closes_done, close_in_closer, take_in_closer};
 use crate::front_end::descriptor::is_eventfd;
 use crate::guest::check_backing;
@@ -175,14 +175,13 @@ struct Wanted {
 fn take(socket: &OwnedFd, held: &Held, owner: Process, from: Arc<OwnedFd>, wanted: Wanted) {
     let Wanted { first, bytes, how } = wanted;
     let mut into = vec![0; bytes.min(MOST_BYTES) as usize];
+    if let Taking::Discard { files } = how {
+        return discard(socket, owner, &from, first, &mut into, files);
+    }
     let flags = if how == Taking::Peek { RecvFlags::DONTWAIT | RecvFlags::PEEK } else { RecvFlags::DONTWAIT };
     let received = receive_files(&from, &mut into, flags);
     drop(from);
     let files = received.map_or(Vec::new(), |(_, files)| files);
-    if how == Taking::Discard {
-        let _ = send(socket, Message::Taken { first, files: 0 }, &[], SendFlags::empty());
-        return close_in_closer(owner, move || drop(files));
-    }
     let files: Vec<_> = files.into_iter().map(Arc::new).collect();
     let kept = files.iter().map(|file| Kept { file: Arc::clone(file), is_of_switch: false, outlives: false });
     held.lock().extend((first..).zip(kept.map(|kept| (owner, kept))));
@@ -193,6 +192,26 @@ fn take(socket: &OwnedFd, held: &Held, owner: Process, from: Arc<OwnedFd>, wante
         }
         let _ = send(socket, Message::NotTaken { first }, &[], SendFlags::empty());
     }
+}
+
+/// Receives from a client's connection until `into` is full, also if the switch dies meanwhile, and closes the files. Says whether these were so many.
+fn discard(socket: &OwnedFd, owner: Process, from: &OwnedFd, first: u64, mut into: &mut [u8], wanted: u32) {
+    let mut all = Vec::new();
+    while !into.is_empty() {
+        match receive_files(from, into, RecvFlags::DONTWAIT) {
+            Ok((count @ 1.., files)) => {
+                all.extend(files);
+                into = into.split_at_mut(count.min(into.len())).1;
+            }
+            _ => break,
+        }
+    }
+    let is_right = into.is_empty() && (wanted == ANY_FILES || all.len() as u64 == u64::from(wanted));
+    let answer = if is_right { Message::Taken { first, files: 0 } } else { Message::NotTaken { first } };
+    if !all.is_empty() {
+        close_in_closer(owner, move || drop(all));
+    }
+    let _ = send(socket, answer, &[], SendFlags::empty());
 }
 
 /// Gives the switch copies of those files that it may have, and `/dev/null` instead of the others, which it refuses.
