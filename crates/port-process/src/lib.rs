@@ -3,6 +3,7 @@
 //! - `server`: the server of `attach.sock`.
 //! - `region`: one memory for several ports, for the netmap API.
 //! - `pipe`: pipes between two programs.
+//! - `open`: makes a port, or goes on with one that a predecessor left.
 //! - `external`: memory that a client brings for its buffers.
 //! - `positions`: what a successor of the switch has to know of the rings.
 //! - `ring`: one ring of a client's memory, as the switch uses it.
@@ -19,6 +20,7 @@ mod external;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod input;
+mod open;
 mod output;
 mod pipe;
 mod positions;
@@ -28,182 +30,13 @@ mod server;
 #[cfg(test)]
 mod server_tests;
 
-use std::io;
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-use input::ProcessInput;
-use output::ProcessOutput;
-use ring::{Backing, Doorbell, Own, PortMemory};
-use ringway_abi::{Layout, Shape, doorbell};
-use ringway_memory::{Mapping, SharedMemory};
-use ringway_runtime::{CallAccount, Called, Signal, Watch};
-use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
-use rustix::event::{EventfdFlags, eventfd};
-
 pub use client_handles::{ClientHandles, LeftPort};
 pub use external::ExternalMemory;
+pub use open::{open, open_lasting, open_left, open_with};
 pub use pipe::{Pipe, PipeIo, check_unclosed_pipes, unclosed_pipes};
 pub use positions::Positions;
 pub use region::{Region, RegionError, RegionPort, Registration};
-use ringway_port::front_end::ClientFd;
 pub use ringway_port::front_end::Process;
-use ringway_port::port_io::PortIo;
 pub use server::{
     Asker, AttachServer, Change, ClientId, Disconnector, Grant, Host, Listed, NetmapHost, Refusal, TimeLimits,
 };
-
-/// Makes a process port of this shape. `name` appears in `netmap_if` and in the memory file's name. `colour` selects
-/// the layout's colour.
-///
-/// # Errors
-/// The shape is invalid, or the kernel has no memory or descriptors left.
-pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(PortIo, ClientHandles)> {
-    open_with(name, Layout::new(shape, colour).map_err(io::Error::other)?, None)
-}
-
-/// Makes a process port of this layout, like [`open`]. Its buffers lie in `external`, if the layout says so.
-///
-/// # Errors
-/// The layout does not fit the memory, or the kernel has no memory or descriptors left.
-pub fn open_with(
-    name: &str,
-    layout: Layout,
-    external: Option<Arc<ExternalMemory>>,
-) -> io::Result<(PortIo, ClientHandles)> {
-    new_port(name, layout, external, None)
-}
-
-/// Makes a process port of this layout, like [`open`], that can outlive this process: a successor goes on with [`open_left`].
-///
-/// # Errors
-/// The kernel has no memory or descriptors left.
-pub fn open_lasting(name: &str, layout: Layout) -> io::Result<(PortIo, ClientHandles)> {
-    new_port(name, layout, None, Some(Positions::new()?))
-}
-
-fn new_port(
-    name: &str,
-    layout: Layout,
-    external: Option<Arc<ExternalMemory>>,
-    positions: Option<Positions>,
-) -> io::Result<(PortIo, ClientHandles)> {
-    if layout.is_external() != external.is_some() {
-        return Err(io::Error::other("the layout is that of another memory"));
-    }
-    let memory = SharedMemory::create(name, layout.bytes)?;
-    let whole = memory.mapping().whole();
-    let mut inside = true;
-    layout.initial_words(name, |offset, bytes| {
-        inside &= whole.sub(offset, bytes.len()).is_some_and(|view| view.write(bytes));
-    });
-    if !inside {
-        return Err(io::Error::other("the layout reaches beyond its memory"));
-    }
-    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let new_eventfd = || Ok::<_, io::Error>(Arc::new(ClientFd::from(eventfd(0, flags)?)));
-    let ends = ClientHandles { memory, kick: new_eventfd()?, call: new_eventfd()?, layout, positions };
-    Ok((port(&ends, external, false)?, ends))
-}
-
-/// Goes on with the port of this layout that a predecessor left: behind the frames that it took last. Calls the client once, whatever it waits
-/// for. The client may have changed everything in its memory.
-/// `owner`: the client.
-///
-/// # Errors
-/// What was left does not fit the layout, or the kernel refuses.
-pub fn open_left(layout: Layout, left: LeftPort, owner: Process) -> io::Result<(PortIo, ClientHandles)> {
-    let LeftPort { memory, kick, call, positions } = left;
-    let memory = SharedMemory::left(memory, layout.bytes)?;
-    memory.mapping().set_owner(owner);
-    let [kick, call] = [kick, call].map(|file| Arc::new(ClientFd::from(file)));
-    let ends = ClientHandles { memory, kick, call, layout, positions: Some(Positions::left(positions)?) };
-    let port = port(&ends, None, true)?;
-    // After the stores that give slots back.
-    doorbell::publish_fence();
-    for reason in [CallReason::Room, CallReason::Frames] {
-        let _ = port.bell.ring(reason);
-    }
-    Ok((port, ends))
-}
-
-/// Makes the sides of a port with these ends. `is_left`: a predecessor has served it.
-fn port(ends: &ClientHandles, external: Option<Arc<ExternalMemory>>, is_left: bool) -> io::Result<PortIo> {
-    let ClientHandles { memory, kick, call, layout, positions } = ends;
-    let (own, shape, positions) = (memory.mapping(), layout.shape, positions.as_ref());
-    let (input, output) = match external {
-        Some(external) => sides(own, external, layout, positions, is_left)?,
-        None => sides(own, Own, layout, positions, is_left)?,
-    };
-    let pairs = 0..shape.tx_rings.max(shape.rx_rings);
-    let pairs =
-        pairs.map(|pair| Ok(Pair { doorbell: ring::doorbell_of(own, layout, pair)?, granted: Default::default() }));
-    let bell = ProcessBell {
-        pairs: pairs.collect::<io::Result<_>>()?,
-        call: Arc::clone(call),
-        account: CallAccount::default(),
-        blocked: AtomicBool::new(false),
-    };
-    let watch = Watch::new();
-    watch.add(kick.clone())?;
-    let signal = Signal::Kick(watch);
-    Ok(PortIo { input, output, bell: Box::new(bell), signal })
-}
-
-/// Makes both sides of a port, whose buffers lie in `backing`.
-fn sides<B: Backing>(
-    own: &Arc<Mapping>,
-    backing: B,
-    layout: &Layout,
-    positions: Option<&Positions>,
-    is_left: bool,
-) -> io::Result<(Box<dyn Input>, Box<dyn Output>)> {
-    let memory = PortMemory { own: Arc::clone(own), backing };
-    let input = ProcessInput::new(&memory, layout, positions, is_left)?;
-    Ok((Box::new(input), Box::new(ProcessOutput::new(&memory, layout, is_left)?)))
-}
-
-/// Wakes a client that has asked for it, when it has received frames or has room to send.
-struct ProcessBell {
-    pairs: Box<[Pair]>,
-    call: Arc<ClientFd>,
-    account: CallAccount,
-    blocked: AtomicBool,
-}
-
-/// The wake-up requests of a ring pair.
-struct Pair {
-    doorbell: Doorbell,
-    /// The last request that was granted, indexed by [`CallReason`].
-    granted: [AtomicU32; 2],
-}
-
-impl Bell for ProcessBell {
-    #[inline]
-    fn ring(&self, reason: CallReason) -> CallResult {
-        let line = match reason {
-            CallReason::Room => doorbell::TX_CLIENT,
-            CallReason::Frames => doorbell::RX_CLIENT,
-        };
-        let mut wanted = false;
-        for pair in &self.pairs {
-            wanted |= doorbell::granted(&pair.doorbell[line + doorbell::WISH], &pair.granted[reason as usize]);
-        }
-        if !wanted || self.is_blocked() {
-            return CallResult::Unwanted;
-        }
-        if ringway_runtime::call(self.call.as_fd(), &self.account) != Called::Done {
-            self.blocked.store(true, Ordering::Relaxed);
-        }
-        CallResult::Called
-    }
-
-    fn held_until(&self) -> u64 {
-        self.account.held_until()
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Relaxed)
-    }
-}

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use ringway_daemon::log;
 use rustix::fs::fstat;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{DefaultFields, Format, Full, Writer};
@@ -27,6 +28,12 @@ pub fn priority(level: Level) -> &'static str {
         Level::INFO => "<6>",
         _ => "<7>",
     }
+}
+
+/// Writes each line of the message to stderr as commands do, and never waits for that.
+pub fn on_stderr(message: &str) {
+    let priority = priority(Level::ERROR);
+    message.lines().for_each(|line| log::stderr().say(&format!("{priority}ringway run: {line}")));
 }
 
 /// Lines of the log, with their priority where the journal takes them. It has the time of each.

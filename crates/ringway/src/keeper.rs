@@ -12,7 +12,8 @@ use ringway_daemon::log;
 use ringway_daemon::serve::{CHECKED, FLUSH_WITHIN};
 use ringway_keeper::{Ended, Event, Options, Role, State, run};
 
-use crate::commands::run::{on_stderr, service_manager};
+use crate::journal::on_stderr;
+use crate::service_manager;
 
 /// The names by which the program knows what a keeper started it for. Users do not start it by them.
 const NAMES: [(&str, Role); 2] = [("ringway-switch", Role::Switch), ("ringway-check", Role::Check)];

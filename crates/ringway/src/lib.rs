@@ -12,3 +12,4 @@ mod journal;
 mod keeper;
 #[cfg(feature = "demo")]
 pub mod lab;
+mod service_manager;

@@ -2,7 +2,7 @@
 //!
 //! Both are with the keeper before each answer that shows them. Counters are, too, every second; addresses every second, and more rarely the more there are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Instant;
 
@@ -17,25 +17,6 @@ const ADDRESSES: &str = "addresses";
 const CHANGED: &str = "changed";
 /// Addresses for which another second passes before they are kept again: this many are written in a millisecond or two.
 const EACH_SECOND: usize = 4096;
-
-/// What of these is kept, and when.
-#[derive(Debug, Default)]
-pub struct Counted {
-    counters: String,
-    /// Seconds until the addresses are kept again.
-    pause: usize,
-    /// Ports of clients that commands have changed.
-    changed: BTreeSet<(Name, Name)>,
-    /// The same of the predecessor.
-    changed_before: Option<Vec<String>>,
-}
-
-impl Counted {
-    /// Addresses are kept at the next second.
-    pub(super) fn soon(&mut self) {
-        self.pause = 0;
-    }
-}
 
 /// A learned address, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,8 @@
 //! What of the daemon itself outlives it, beside its ports: the configuration in force.
 
+use std::collections::BTreeSet;
+
+use ringway_config::Name;
 use ringway_keeper::Link;
 
 /// The name of the version, and the version of what ports and the daemon keep: of names, notes and memory. It changes with them.
@@ -11,6 +14,26 @@ const CONFIGURATION: &str = "configuration";
 pub const CHECKED: &[&str] = &[VERSION, CONFIGURATION];
 /// Successors that die before they serve, in a row, after which the next one does without ports of predecessors.
 const WITHOUT_PORTS: u32 = 2;
+
+/// What of counters and addresses is with the keeper, and when it is next.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// The counters of all ports.
+    pub counters: String,
+    /// Seconds until the addresses are kept again.
+    pub pause: usize,
+    /// Ports of clients that commands have changed.
+    pub changed: BTreeSet<(Name, Name)>,
+    /// The same of the predecessor.
+    pub changed_before: Option<Vec<String>>,
+}
+
+impl Counted {
+    /// Addresses are kept at the next second.
+    pub fn soon(&mut self) {
+        self.pause = 0;
+    }
+}
 
 /// Has the keeper hold the text of the configuration file, as it was read last: a successor starts with it, whatever the file has become since.
 pub fn keep_configuration(keeper: &Link, text: &str) {

@@ -18,7 +18,6 @@ use tokio::sync::Notify;
 
 use super::background::{BackgroundTask, BackgroundTasks, log_failed_close};
 use super::captures::Captures;
-use super::counted::Counted;
 use super::defects::Defects;
 use super::devices::{OpeningDevice, TriedDevices};
 use super::events::Events;
@@ -29,6 +28,7 @@ use super::large_frames::LargeFrames;
 use super::limits::{self, Buckets};
 use super::live::{LivePort, LiveSwitch};
 use super::netmap::ports::NetmapPorts;
+use super::outliving::Counted;
 use super::pipes::live::Pipes;
 use super::programs::Programs;
 use super::refused::Refused;

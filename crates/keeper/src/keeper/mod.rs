@@ -30,7 +30,7 @@ use crate::request::Answer;
 use pauses::Pauses;
 use requests::{Request, Requests};
 use store::Store;
-use switch::Switch;
+use switch::{Switch, how};
 use upgrade::{Check, Phase, Upgrade};
 
 /// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
@@ -545,16 +545,6 @@ fn is_its_own(status: &ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     let own = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::ABORT, Signal::FPE, Signal::TRAP, Signal::SYS];
     status.signal().is_none_or(|signal| own.iter().any(|own| own.as_raw() == signal))
-}
-
-/// How a process ended, for users.
-fn how(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("status {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "an unknown end".to_owned(),
-    }
 }
 
 fn timespec(time: Duration) -> Timespec {

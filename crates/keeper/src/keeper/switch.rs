@@ -72,6 +72,15 @@ impl Switch {
     }
 }
 
+/// How a process ended, for users.
+pub(super) fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown end".to_owned(),
+    }
+}
+
 /// The raw status of a process that was killed.
 fn killed() -> i32 {
     Signal::KILL.as_raw()

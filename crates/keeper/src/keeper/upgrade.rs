@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::requests::Request;
-use super::switch::Switch;
+use super::switch::{Switch, how};
 use rustix::net::RecvFlags;
 
 use crate::message::{BYTES_MOST, Message, Received, State, receive};
@@ -85,7 +85,7 @@ impl Check {
         });
         let said = String::from_utf8_lossy(&bytes[..read.unwrap_or(0)]).into_owned();
         let line = said.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned);
-        Some(line.unwrap_or_else(|| super::how(status)))
+        Some(line.unwrap_or_else(|| how(status)))
     }
 }
 

@@ -16,7 +16,7 @@ use ringway_runtime::warn_limited;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::super::client_handles::{ClientHandles, LeftPort};
-use super::super::open_left;
+use super::super::open::open_left;
 use super::connection::{Connection, State};
 use super::host::ClientId;
 use super::thread::Server;
@@ -132,7 +132,7 @@ impl Server {
             // Without a thread these clients end.
             let _ = std::thread::Builder::new().name("take-over".to_owned()).spawn(move || {
                 // Who waited may have given up: what was opened is closed here.
-                let _ = all.into_iter().map(Left::open).try_for_each(|opened| done.send(opened));
+                let _ = all.into_iter().map(Left::open).all(|opened| done.send(opened).is_ok());
             });
         }
         drop(done);

@@ -90,7 +90,7 @@ impl<F: Framing> LateReceiver<F> {
             set_peek_offset(socket, 0).map_err(|_| End::Disconnected)?;
             let (count, has_files) = peek_bytes(socket, &mut vec![0; left]).map_err(|_| End::Disconnected)?;
             journal.taking(count, count);
-            if count == 0 || has_files && !socket.discard(count) {
+            if count == 0 || has_files && !socket.discard(count, None) {
                 return Err(End::Disconnected);
             }
             if !has_files {
@@ -221,7 +221,7 @@ impl<F: Framing> LateReceiver<F> {
                 return Ok(());
             }
             journal.taking(seen, with_files);
-            if !socket.discard(with_files) {
+            if !socket.discard(with_files, None) {
                 return Err(SocketError::<F::Error>::Descriptors(F::MOST_FDS).into());
             }
             journal.taken(with_files);

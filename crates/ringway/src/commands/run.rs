@@ -1,8 +1,6 @@
 //! `ringway run`: the daemon.
 #![deny(clippy::print_stdout, clippy::disallowed_methods)]
 
-pub mod service_manager;
-
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,7 +15,7 @@ use ringway_daemon::serve::{
 };
 use ringway_keeper::{Link, Predecessor, Role, State};
 
-use crate::{closer, journal, keeper};
+use crate::{closer, journal, keeper, service_manager};
 
 /// Serve: switch frames between ports until SIGTERM or SIGINT
 ///
@@ -105,7 +103,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     };
     let served = serve(options, |event| tell(&link, event));
     if let Err(error) = &served {
-        on_stderr(&error.to_string());
+        journal::on_stderr(&error.to_string());
     }
     log::flush(patience(FLUSH_WITHIN));
     match served {
@@ -159,7 +157,7 @@ fn tell(keeper: &Link, event: Event) {
         Event::Reloaded(changes) => {
             log::stdout().say(&format!("reloaded: {}", changes.join(", ")));
         }
-        Event::NotReloaded(refused) => on_stderr(&format!("{refused}\nnot reloaded: nothing has changed")),
+        Event::NotReloaded(refused) => journal::on_stderr(&format!("{refused}\nnot reloaded: nothing has changed")),
         Event::Alive => tell_state(keeper, State::Alive),
         Event::Stopping => tell_state(keeper, State::Stopping),
     }
@@ -168,10 +166,4 @@ fn tell(keeper: &Link, event: Event) {
 /// Tells the service manager, which hears the keeper, if there is one.
 fn tell_state(keeper: &Link, state: State) {
     if keeper.is_kept() { keeper.is(state) } else { service_manager::tell(state) }
-}
-
-/// Writes each line of the message to stderr as [`complain`] does, and never waits for that.
-pub fn on_stderr(message: &str) {
-    let priority = journal::priority(tracing::Level::ERROR);
-    message.lines().for_each(|line| log::stderr().say(&format!("{priority}ringway run: {line}")));
 }
