@@ -1,8 +1,7 @@
 //! The switch is killed under guests whose QEMU never connects again: its keeper starts another one, which goes on with their connections.
 
 use ringway_guests::{Builder, Guest, PATIENCE, bulk};
-use ringway_scenes::{Daemon, until, until_some};
-use rustix::process::{Pid, Signal, kill_process};
+use ringway_scenes::{Daemon, until};
 
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn};
@@ -12,21 +11,6 @@ const PORT: u16 = 7000;
 const DEATHS: usize = 5;
 /// Options of the NICs, one on a port of its own each.
 const KINDS: [&str; 2] = ["packed=off", "packed=on"];
-
-/// The process of the switch, below its keeper.
-fn switch_of(keeper: u32) -> Option<Pid> {
-    let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
-    let is_switch = |child: &&str| {
-        std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.starts_with(b"ringway-switch\0"))
-    };
-    children.split_whitespace().find(is_switch).and_then(|child| Pid::from_raw(child.parse().ok()?))
-}
-
-fn kill_switch(keeper: u32) {
-    let switch = until_some("there is a switch", || switch_of(keeper));
-    kill_process(switch, Signal::KILL).unwrap();
-    until("another switch is started", || switch_of(keeper).is_some_and(|other| other != switch));
-}
 
 fn name(guest: usize, nic: usize) -> String {
     format!("vm{guest}{nic}")
@@ -51,7 +35,7 @@ fn guests_whose_qemu_never_connects_again_notice_no_death_of_the_switch() {
         addresses(guest, number, KINDS.len());
     }
     guests.iter().for_each(|guest| drop(bulk::make(guest, 1).unwrap()));
-    for nic in 0..KINDS.len() {
+    for (nic, kind) in KINDS.iter().enumerate() {
         pings(&guests[0], &address(1, nic), &[64]).unwrap();
         // Data flows both ways at once.
         let jobs = [(0, 1), (1, 0)].map(|(from, to): (usize, usize)| {
@@ -64,7 +48,7 @@ fn guests_whose_qemu_never_connects_again_notice_no_death_of_the_switch() {
             // In segments of 64 KiB. The counts of another switch begin anew.
             let before = [frames(0), frames(1)];
             until("data flows both ways", || (0..2).all(|guest| frames(guest) > before[guest] + 30));
-            kill_switch(daemon.pid());
+            daemon.kill_switch();
             all().for_each(|(guest, nic)| daemon.until_state(&name(guest, nic), "up"));
             guests[0].until(&format!("ping -q -c 1 -W 1 {} >/tmp/heard", address(1, nic)), PATIENCE).unwrap();
         }
@@ -74,14 +58,14 @@ fn guests_whose_qemu_never_connects_again_notice_no_death_of_the_switch() {
             let times = bulk::sent(&guests[from], &sender).unwrap();
             let came = bulk::received(&guests[to], &receiver).unwrap();
             let sum = bulk::sum_of(&guests[from], times).unwrap();
-            assert!(sum == came, "{}: {times} MiB from vm{from} arrived changed", KINDS[nic]);
+            assert!(sum == came, "{}: {times} MiB from vm{from} arrived changed", kind);
         }
         // Also tells if one comes twice.
         pings(&guests[0], &address(1, nic), &[1, 1472]).unwrap();
         pings(&guests[1], &address(0, nic), &[1, 1472]).unwrap();
     }
     // Quiet guests are not stranded either.
-    kill_switch(daemon.pid());
+    daemon.kill_switch();
     all().for_each(|(guest, nic)| daemon.until_state(&name(guest, nic), "up"));
     for nic in 0..KINDS.len() {
         pings(&guests[0], &address(1, nic), &[1, 1472]).unwrap();

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use ringway_client::Port;
 use ringway_scenes::testpmd::Testpmd;
-use ringway_scenes::{Daemon, PATIENCE, receive, send, until, until_some, whole};
+use ringway_scenes::{Daemon, PATIENCE, receive, send, until, whole};
 use ringway_traffic::{Endpoint, Packed, Ring, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,22 +20,6 @@ const BETWEEN: usize = 10_000;
 const FRAME: usize = 1514;
 /// The place of the number in a frame.
 const NUMBER: std::ops::Range<usize> = 14..22;
-
-/// The process of the switch, below its keeper.
-fn switch_of(keeper: u32) -> Option<Pid> {
-    let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
-    let is_switch = |child: &&str| {
-        std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.starts_with(b"ringway-switch\0"))
-    };
-    children.split_whitespace().find(is_switch).and_then(|child| Pid::from_raw(child.parse().ok()?))
-}
-
-/// Kills the switch, and waits until its keeper has started another one.
-fn kill_switch(keeper: u32) {
-    let switch = until_some("there is a switch", || switch_of(keeper));
-    kill_process(switch, Signal::KILL).unwrap();
-    until("another switch is started", || switch_of(keeper).is_some_and(|other| other != switch));
-}
 
 /// A driver that receives frames, and the numbers of these frames.
 struct Receiver<R> {
@@ -124,13 +108,14 @@ where
             assert!(Instant::now() < deadline, "round {round}: frames do not flow again: {}", daemon.ok(&["status"]));
         }
         // At any moment while frames flow.
-        let keeper = daemon.pid();
+        let switch = Pid::from_raw(daemon.pid().cast_signed()).expect("a process");
         std::thread::scope(|scope| {
-            let killed = scope.spawn(move || kill_switch(keeper));
+            let killed = scope.spawn(move || kill_process(switch, Signal::KILL).expect("it lives"));
             while !killed.is_finished() {
                 pump();
             }
         });
+        until("another switch is started", || daemon.pid().cast_signed() != switch.as_raw_pid());
     }
     // Drivers that sleep are woken, also by the first frame after a death, and a switch that sleeps is, too.
     for round in 0..3 {
@@ -146,7 +131,7 @@ where
             }
             is_quiet
         });
-        kill_switch(daemon.pid());
+        daemon.kill_switch();
         (0..=RECEIVERS).for_each(|number| daemon.until_state(&format!("vm{number}"), "up"));
         let came: Vec<_> = receivers.iter().map(|receiver| receiver.came.len()).collect();
         until("there is room", || push(&mut sender, next));
@@ -207,10 +192,11 @@ fn virtio_user_goes_on_when_the_switch_is_killed_under_it() {
             // More than the rings have, so that positions are not those of a new ring.
             (0..8 + times).for_each(|_| assert_eq!(echoes(&mut client, 100), 100, "packed {packed}, death {times}"));
             (0..200).for_each(|number| send(&mut client, &ringway_scenes::frame(GUEST, CLIENT, number)));
-            kill_switch(daemon.pid());
+            daemon.kill_switch();
             daemon.until_state("vm", "up");
-            // The port of the dead switch.
+            // What is still under way goes with it.
             drop(client);
+            until("its port has gone", || daemon.port("c").is_null());
         }
     }
 }
@@ -229,7 +215,7 @@ fn sockets_of_ports_stay_at_their_paths_and_who_connects_between_two_switches_wa
     };
     let before = ["vm", "pc"].map(about);
     for _ in 0..3 {
-        let switch = until_some("there is a switch", || switch_of(daemon.pid()));
+        let switch = Pid::from_raw(daemon.pid().cast_signed()).expect("a process");
         kill_process(switch, Signal::KILL).unwrap();
         // Never refused.
         let [mut vm, pc] =
