@@ -18,7 +18,7 @@ use rustix::net::{
 use super::external::ExternalMemory;
 use super::region::{Region, RegionPort, Registration};
 use super::server::{AttachServer, ClientId, Grant, Host, NetmapHost, Refusal, TRAP, TimeLimits};
-use crate::PortIo;
+use ringway_port::port_io::PortIo;
 
 /// No client is late, and no registration is given up.
 const PATIENT: TimeLimits = TimeLimits { request_within: PATIENCE, tries_for: PATIENCE };

@@ -9,7 +9,7 @@ use ringway_abi::{Layout, Slot};
 
 use super::memory::{INTERFACE_BYTES, Sizes};
 use super::{Extra, Region, RegionError, RegionPort, Registration};
-use crate::PortIo;
+use ringway_port::port_io::PortIo;
 
 const MOST: u64 = 256 << 20;
 
