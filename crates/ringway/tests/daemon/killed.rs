@@ -92,11 +92,10 @@ fn kill_and_start_again(options: VirtioOptions, [short, long]: [usize; 2]) {
         while pump() < wanted {
             assert!(Instant::now() < deadline, "round {round}: frames do not flow again");
         }
-        // Kills the daemon at any moment while frames flow; every second time the switch alone, whose keeper starts another one.
+        // Kills the daemon at any moment while frames flow: keeper and switch.
         let (keeper, switch) = (daemon.keeper(), daemon.pid());
-        let is_whole = round % 2 == 0;
         let kill = move || {
-            signal(if is_whole { keeper } else { switch }, Signal::KILL);
+            signal(keeper, Signal::KILL);
             until("the switch is dead", || !is_running(switch));
         };
         std::thread::scope(|scope| {
@@ -105,12 +104,7 @@ fn kill_and_start_again(options: VirtioOptions, [short, long]: [usize; 2]) {
                 pump();
             }
         });
-        if is_whole {
-            daemon.replace();
-        } else {
-            // The successor answers when it has its ports.
-            let _ = daemon.status();
-        }
+        daemon.replace();
         for receiver in &mut receivers {
             while receiver.take() > 0 {}
         }
