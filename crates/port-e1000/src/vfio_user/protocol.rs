@@ -22,6 +22,7 @@ use super::kept_files::KeptFiles;
 use super::message::{HEADER_BYTES, Header, Messages};
 use super::reply::Outgoing;
 use super::session::{Session, SessionEnd};
+use crate::kept::State;
 
 /// After this time without a further message, unmapped memory counts as not replaced.
 const SETTLED_AFTER: Duration = Duration::from_millis(2);
@@ -83,6 +84,10 @@ impl Protocol for VfioProtocol {
     }
 
     fn close(&mut self, socket: Arc<Connection>) -> bool {
+        // What was kept of this front end goes with it.
+        if let Ok(state) = State::new(false) {
+            self.function.note_in(&Arc::new(state));
+        }
         drop(socket);
         rustix::io::read(&self.blocked, &mut [0; 8]).is_ok()
     }
