@@ -47,7 +47,7 @@ pub(super) struct Connection {
     pub(super) process: Process,
     /// The next request stays in the socket: the client has not read the last answer, or has not got it yet.
     pub(super) is_paused: bool,
-    /// What the keeper holds of it, if it outlives the switch. Dropped after the socket.
+    /// What the keeper holds of it, if it outlives the switch. Dropped before the socket.
     pub(super) kept: Option<Guard>,
 }
 

@@ -46,7 +46,9 @@ impl Server {
     }
 
     pub(super) fn forget(&mut self, id: u64, detach: bool) {
-        let Some(connection) = self.clients.remove(&id) else { return };
+        let Some(mut connection) = self.clients.remove(&id) else { return };
+        // Before this process and the closer close theirs: the keeper should not be the last one, as a client can have that wait.
+        connection.kept = None;
         let stays = connection.holds_descriptors();
         match connection.state {
             State::Asking(_) | State::Sending(..) | State::Taking(..) => self.asking -= 1,
@@ -62,7 +64,7 @@ impl Server {
             let _ = shutdown(&connection.socket, Shutdown::Both);
             let (events, data) = (EventFlags::OUT | EventFlags::ET, EventData::new_u64(id));
             if epoll::modify(&self.epoll, &connection.socket, data, events).is_ok() {
-                self.clients.insert(id, Connection { state: State::Ended, kept: None, ..connection });
+                self.clients.insert(id, Connection { state: State::Ended, ..connection });
                 return;
             }
         }

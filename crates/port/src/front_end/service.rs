@@ -112,7 +112,7 @@ pub(super) struct Keeping {
     place: String,
 }
 
-/// A connection that outlives the switch. The keeper lets it go after it was closed here.
+/// A connection that outlives the switch. The keeper lets it go before it is closed here.
 pub(super) struct Outlives {
     socket: Arc<Connection>,
     kept: Kept,
@@ -203,9 +203,9 @@ pub(super) fn serve(
                 (end, kept)
             }
         };
-        let blocked = protocol.close(socket);
-        // After the connection: the closer, or this process, has read what its peer had sent.
+        // Before this process and the closer close theirs: the keeper must not be the last one, as a client can have that wait.
         drop(kept);
+        let blocked = protocol.close(socket);
         let fault = match end {
             End::Stop => return,
             End::Disconnected => blocked.then_some(CALL_BLOCKED),
