@@ -20,6 +20,6 @@ mod message;
 mod request;
 
 pub use keeper::{Ended, Event, Options, Role, run};
-pub use link::{Guard, Inherited, Link, NotStarted, Predecessor};
+pub use link::{Guard, Inherited, Link, NotStarted, Predecessor, Releasing};
 pub use message::{FILES_MOST, NAME_MOST, NOTE_MOST, State};
 pub use request::{Answer, ask_to_upgrade};

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -244,15 +244,20 @@ impl Link {
 
     /// The same, and waits until it is closed, or the time has passed.
     pub fn release_within(&self, name: &str, time: Duration) {
-        let Some(inner) = &self.0 else { return };
+        self.begin_release(name).wait(time);
+    }
+
+    /// Has the keeper close what it holds under this name. Who has to can wait for that.
+    fn begin_release(&self, name: &str) -> Releasing {
+        let Some(inner) = &self.0 else { return Releasing(None) };
         let (done, is_done) = channel();
         let token = inner.next.fetch_add(1, Ordering::Relaxed);
         inner.waiting.lock().insert(token, done);
         if inner.say(&Message::Release { token, name: name.to_owned() }, &[]) {
-            // A failure: the time has passed.
-            let _ = is_done.recv_timeout(time);
+            return Releasing(Some(is_done));
         }
         inner.waiting.lock().remove(&token);
+        Releasing(None)
     }
 
     /// A descriptor that is readable, as an eventfd is, once the switch is to end at the boundary of a batch and to leave everything to a
@@ -357,6 +362,29 @@ impl Guard {
     #[must_use]
     pub fn of(link: &Link, name: String, wait: Option<Duration>) -> Self {
         Self { link: link.clone(), name, wait }
+    }
+}
+
+/// A name that the keeper is about to release.
+#[derive(Debug)]
+pub struct Releasing(Option<Receiver<()>>);
+
+impl Releasing {
+    /// Waits until what it held is closed, or the time has passed.
+    pub fn wait(self, time: Duration) {
+        // A failure: the time has passed, or the keeper has ended.
+        let _ = self.0.map(|is_done| is_done.recv_timeout(time));
+    }
+}
+
+impl Guard {
+    /// Has the keeper close what it holds. Who has to can wait for that.
+    #[must_use]
+    pub fn begin_release(self) -> Releasing {
+        let releasing = self.link.begin_release(&self.name);
+        let Self { link, name, .. } = &mut *std::mem::ManuallyDrop::new(self);
+        drop((std::mem::take(link), std::mem::take(name)));
+        releasing
     }
 }
 

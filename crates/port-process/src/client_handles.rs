@@ -7,8 +7,9 @@ use std::sync::Arc;
 use ringway_abi::Layout;
 use ringway_memory::SharedMemory;
 
+use crate::kept_fd::{Keeping, KeptFd};
 use crate::positions::Positions;
-use ringway_port::front_end::{ClientFd, Process};
+use ringway_port::front_end::Process;
 
 /// The parts of a process port that its client gets.
 #[derive(Debug)]
@@ -16,13 +17,15 @@ pub struct ClientHandles {
     /// The sealed shared memory.
     pub memory: SharedMemory,
     /// Eventfd that the client writes to wake the switch.
-    pub kick: Arc<ClientFd>,
+    pub kick: Arc<KeptFd>,
     /// Eventfd that the switch writes to wake the client.
-    pub call: Arc<ClientFd>,
+    pub call: Arc<KeptFd>,
     /// The layout of the shared memory.
     pub layout: Layout,
     /// What a successor needs beside these, if the port outlives the switch. The client does not get it.
     pub positions: Option<Positions>,
+    /// What the keeper has of the port.
+    pub keeping: Keeping,
 }
 
 /// What a predecessor left of a process port.

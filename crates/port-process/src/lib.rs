@@ -20,6 +20,7 @@ mod external;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod input;
+mod kept_fd;
 mod open;
 mod output;
 mod pipe;
@@ -32,6 +33,7 @@ mod server_tests;
 
 pub use client_handles::{ClientHandles, LeftPort};
 pub use external::ExternalMemory;
+pub use kept_fd::{Keeping, KeptFd};
 pub use open::{open, open_lasting, open_left, open_with};
 pub use pipe::{Pipe, PipeIo, check_unclosed_pipes, unclosed_pipes};
 pub use positions::Positions;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_memory::{Mapping, SharedMemory};
-use ringway_port::front_end::{ClientFd, Process};
+use ringway_port::front_end::Process;
 use ringway_port::port_io::PortIo;
 use ringway_runtime::{CallAccount, Called, Signal, Watch};
 use ringway_switch::{Bell, CallReason, CallResult, Input, Output};
@@ -16,6 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::client_handles::{ClientHandles, LeftPort};
 use super::external::ExternalMemory;
 use super::input::ProcessInput;
+use super::kept_fd::{Keeping, KeptFd};
 use super::output::ProcessOutput;
 use super::positions::Positions;
 use super::ring::{self, Backing, Doorbell, Own, PortMemory};
@@ -68,8 +69,10 @@ fn new_port(
         return Err(io::Error::other("the layout reaches beyond its memory"));
     }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-    let new_eventfd = || Ok::<_, io::Error>(Arc::new(ClientFd::from(eventfd(0, flags)?)));
-    let ends = ClientHandles { memory, kick: new_eventfd()?, call: new_eventfd()?, layout, positions };
+    let keeping = Keeping::default();
+    let new_eventfd = || Ok::<_, io::Error>(Arc::new(KeptFd::new(eventfd(0, flags)?.into(), &keeping)));
+    let (kick, call) = (new_eventfd()?, new_eventfd()?);
+    let ends = ClientHandles { memory, kick, call, layout, positions, keeping };
     Ok((port(&ends, external, false)?, ends))
 }
 
@@ -83,8 +86,9 @@ pub fn open_left(layout: Layout, left: LeftPort, owner: Process) -> io::Result<(
     let LeftPort { memory, kick, call, positions } = left;
     let memory = SharedMemory::left(memory, layout.bytes)?;
     memory.mapping().set_owner(owner);
-    let [kick, call] = [kick, call].map(|file| Arc::new(ClientFd::from(file)));
-    let ends = ClientHandles { memory, kick, call, layout, positions: Some(Positions::left(positions)?) };
+    let keeping = Keeping::default();
+    let [kick, call] = [kick, call].map(|file| Arc::new(KeptFd::new(file.into(), &keeping)));
+    let ends = ClientHandles { memory, kick, call, layout, positions: Some(Positions::left(positions)?), keeping };
     let port = port(&ends, None, true)?;
     // After the stores that give slots back.
     doorbell::publish_fence();
@@ -96,7 +100,7 @@ pub fn open_left(layout: Layout, left: LeftPort, owner: Process) -> io::Result<(
 
 /// Makes the sides of a port with these ends. `is_left`: a predecessor has served it.
 fn port(ends: &ClientHandles, external: Option<Arc<ExternalMemory>>, is_left: bool) -> io::Result<PortIo> {
-    let ClientHandles { memory, kick, call, layout, positions } = ends;
+    let ClientHandles { memory, kick, call, layout, positions, .. } = ends;
     let (own, shape, positions) = (memory.mapping(), layout.shape, positions.as_ref());
     let (input, output) = match external {
         Some(external) => sides(own, external, layout, positions, is_left)?,
@@ -133,7 +137,7 @@ fn sides<B: Backing>(
 /// Wakes a client that has asked for it, when it has received frames or has room to send.
 struct ProcessBell {
     pairs: Box<[Pair]>,
-    call: Arc<ClientFd>,
+    call: Arc<KeptFd>,
     account: CallAccount,
     blocked: AtomicBool,
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use super::super::kept_fd::Keeping;
 use ringway_abi::attach::Request;
-use ringway_keeper::Guard;
 use ringway_port::front_end::{ClientFd, Process, has_unread};
 use rustix::io::Errno;
 
@@ -47,8 +47,8 @@ pub(super) struct Connection {
     pub(super) process: Process,
     /// The next request stays in the socket: the client has not read the last answer, or has not got it yet.
     pub(super) is_paused: bool,
-    /// What the keeper holds of it, if it outlives the switch. Dropped before the socket.
-    pub(super) kept: Option<Guard>,
+    /// What the keeper holds of it, if it outlives the switch.
+    pub(super) kept: Keeping,
 }
 
 impl Connection {

@@ -46,9 +46,9 @@ impl Server {
     }
 
     pub(super) fn forget(&mut self, id: u64, detach: bool) {
-        let Some(mut connection) = self.clients.remove(&id) else { return };
+        let Some(connection) = self.clients.remove(&id) else { return };
         // Before this process and the closer close theirs: the keeper should not be the last one, as a client can have that wait.
-        connection.kept = None;
+        connection.kept.release();
         let stays = connection.holds_descriptors();
         match connection.state {
             State::Asking(_) | State::Sending(..) | State::Taking(..) => self.asking -= 1,

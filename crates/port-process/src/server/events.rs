@@ -12,6 +12,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
+use super::super::kept_fd::Keeping;
 use super::connection::{Connection, State, longest_asking};
 use super::host::ClientId;
 use super::queue::Command;
@@ -125,7 +126,7 @@ impl Server {
     fn connection(&self, socket: OwnedFd) -> Connection {
         let socket = ClientFd::from(socket);
         let (process, state) = (peer_process(&socket), State::Asking(Instant::now() + self.limits.request_within));
-        Connection { socket, state, takes_files: false, process, is_paused: false, kept: None }
+        Connection { socket, state, takes_files: false, process, is_paused: false, kept: Keeping::default() }
     }
 
     /// No descriptor is left. Frees the spare one to accept and refuse the waiting connection, which would otherwise

@@ -16,6 +16,7 @@ use ringway_runtime::warn_limited;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::super::client_handles::{ClientHandles, LeftPort};
+use super::super::kept_fd::Keeping;
 use super::super::open::open_left;
 use super::connection::{Connection, State};
 use super::host::ClientId;
@@ -52,21 +53,17 @@ impl Lasting {
     }
 }
 
-/// Has the keeper hold a client that has just got its port. `None`: the client ends with the switch.
-pub(super) fn keep(
-    keeper: &Link,
-    request: &Request,
-    colour: u32,
-    socket: &ClientFd,
-    ends: &ClientHandles,
-) -> Option<Guard> {
-    let positions = ends.positions.as_ref().filter(|_| keeper.is_kept())?;
+/// Has the keeper hold a client that has just got its port, until its port goes. Otherwise the client ends with the switch.
+pub(super) fn keep(keeper: &Link, request: &Request, colour: u32, socket: &ClientFd, ends: &ClientHandles) {
+    let Some(positions) = ends.positions.as_ref().filter(|_| keeper.is_kept()) else { return };
     let [memory, kick, call] = ends.descriptors();
     let files: [BorrowedFd<'_>; 5] = [socket.as_fd(), memory, kick, call, positions.file()];
     let name = format!("{NAMES}{}:{}", request.switch, request.port);
     let note = Lasting { request: request.clone(), colour }.encode();
-    let kept = Guard::new(keeper, &name, &note, &files, None);
-    kept.inspect_err(|why| warn_limited(&format!("{name} will not outlive the switch: {why}"))).ok()
+    match Guard::new(keeper, &name, &note, &files, None) {
+        Ok(guard) => ends.keeping.begin(guard),
+        Err(why) => warn_limited(&format!("{name} will not outlive the switch: {why}")),
+    }
 }
 
 /// A client that a predecessor left.
@@ -157,8 +154,11 @@ impl Server {
         let id = self.next;
         self.next += 1;
         let state = State::Attached;
-        let connection = Connection { socket, state, takes_files: false, process, is_paused: false, kept: Some(guard) };
+        let kept = Keeping::default();
+        let mut connection = Connection { socket, state, takes_files: false, process, is_paused: false, kept };
         let taken = opened.and_then(|(port, ends)| {
+            ends.keeping.begin(guard);
+            connection.kept = ends.keeping.clone();
             self.at = Some(id);
             self.at_host = true;
             let taken = self.host.take_over(ClientId(id), process, &request, colour, port);

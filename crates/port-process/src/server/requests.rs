@@ -184,6 +184,7 @@ impl Server {
             return;
         }
         // Who has got no answer would wait for it in vain.
-        connection.kept = lasting::keep(&self.keeper, request, grant.colour, &connection.socket, &grant.ends);
+        lasting::keep(&self.keeper, request, grant.colour, &connection.socket, &grant.ends);
+        connection.kept = grant.ends.keeping.clone();
     }
 }
