@@ -40,7 +40,7 @@ impl Answer {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (done, text) = bytes.split_first()?;
         Some(Self { done: *done == 1, text: String::from_utf8_lossy(text).into_owned() })
     }
