@@ -247,7 +247,7 @@ impl Link {
         self.begin_release(name).wait(time);
     }
 
-    /// Has the keeper close what it holds under this name. Who has to can wait for that.
+    /// Has the keeper close what it holds under this name. The caller can wait for the result.
     fn begin_release(&self, name: &str) -> Releasing {
         let Some(inner) = &self.0 else { return Releasing(None) };
         let (done, is_done) = channel();
@@ -378,7 +378,7 @@ impl Releasing {
 }
 
 impl Guard {
-    /// Has the keeper close what it holds. Who has to can wait for that.
+    /// Has the keeper close what it holds. The caller can wait for the result.
     #[must_use]
     pub fn begin_release(self) -> Releasing {
         let releasing = self.link.begin_release(&self.name);

@@ -76,9 +76,8 @@ fn new_port(
     Ok((port(&ends, external, false)?, ends))
 }
 
-/// Goes on with the port of this layout that a predecessor left: behind the frames that it took last. Calls the client once, whatever it waits
-/// for. The client may have changed everything in its memory.
-/// `owner`: the client.
+/// Makes the port of this layout again that a predecessor left. The first frame is the one behind those that the predecessor took last. Calls the
+/// client once, whatever the client waits for. The client may have changed everything in its memory. `owner`: the client.
 ///
 /// # Errors
 /// What was left does not fit the layout, or the kernel refuses.

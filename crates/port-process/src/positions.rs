@@ -12,7 +12,7 @@ use ringway_memory::{Kept, SharedMemory};
 
 /// Bytes of the memory: a page.
 const BYTES: usize = 4096;
-/// Words of which each transmit ring has one of each kind.
+/// Words in use: each transmit ring has two.
 const WORDS: usize = 2 * MAX_RINGS as usize;
 
 /// The positions of a port.

@@ -12,7 +12,7 @@ use crate::message::{Message, send};
 /// Most threads.
 const THREADS_MOST: usize = 32;
 
-/// Files to be closed, and who is told then.
+/// Files that a thread closes, and the switch's number for them, which the thread sends back then.
 type Work = (Vec<OwnedFd>, Option<(u64, Arc<OwnedFd>)>);
 
 /// What is not closed yet. Clones are the same.

@@ -104,7 +104,7 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
     let limit = getrlimit(Resource::Nofile);
     // With fewer descriptors it holds less.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    // Whoever started this process may have it ignored: then nobody could wait for the switch.
+    // A parent that ignores SIGCHLD passes that on. The kernel would then forget how the switch ended.
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
     let signals = Signals::new()?;
     let mut keeper = Keeper {
@@ -269,7 +269,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         std::iter::once(begin).chain(self.store.left()).chain([Message::All]).collect()
     }
 
-    /// Returns how the keeper ends, if no other switch is to be started.
+    /// Returns how the keeper ends, or `None` if it starts another switch.
     fn end_after(&self, status: ExitStatus) -> Option<Ended> {
         let ended = |status| Some(Ended { status });
         match status.code() {
@@ -351,7 +351,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             PollFd::new(&serving.switch.process, PollFlags::IN),
             PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }),
         ];
-        let requests = self.requests.iter().filter(|_| self.upgrade.is_none()).flat_map(Requests::ends);
+        // Nobody reads requests while an upgrade is under way or the daemon ends.
+        let reads = self.upgrade.is_none() && self.told_to_end.is_none();
+        let requests = self.requests.iter().filter(|_| reads).flat_map(Requests::ends);
         ends.extend(requests.map(|end| PollFd::new(end, PollFlags::IN)));
         if let Some(Upgrade { phase: Phase::Checking(check), .. }) = &self.upgrade {
             ends.push(PollFd::new(&check.process.process, PollFlags::IN));
@@ -534,7 +536,7 @@ impl Serving {
     /// When the switch is killed, if it does not do what it should.
     fn kill_at<C, N>(&self, keeper: &Keeper<C, N>) -> Option<Instant> {
         let told = keeper.told_to_end.map(|told| told + keeper.options.end_within);
-        // A first one is for whoever started it to judge.
+        // The service manager, or the user, judges how long the first one may take.
         let late = (keeper.was_ready && self.ready.is_none()).then(|| self.begun + SERVES_WITHIN);
         told.into_iter().chain(late).min()
     }

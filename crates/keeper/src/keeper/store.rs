@@ -56,7 +56,7 @@ impl Store {
         self.kept.insert(name, Kept { note, files });
     }
 
-    /// Closes files that came with nothing that is to be kept.
+    /// Closes files that came with a message that has none.
     pub(super) fn refuse(&self, files: Vec<OwnedFd>) {
         self.close("", files, None);
     }

@@ -56,7 +56,7 @@ pub(super) fn open(label: &str, settings: &Settings, keeper: &Link) -> io::Resul
     if let Some(mtu) = settings.mtu.filter(|_| !is_left) {
         set_mtu(name, socket.as_fd(), mtu).map_err(|error| failed(name, &format!("set its MTU to {mtu}"), &error))?;
     }
-    // Whoever has set it down since wants it down.
+    // An administrator who has set the device down since wants it down.
     if !is_left {
         bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
     }

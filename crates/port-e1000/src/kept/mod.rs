@@ -6,7 +6,7 @@
 //!   record A | record B                                  written by the port's own thread after each message, in turn
 //! ```
 //!
-//! A record is whole: whoever is killed while it is written leaves the other one. A reader checks the layout's number, the length
+//! The switch writes two records by turns: a switch that dies while it writes one leaves the other one whole. A reader checks the layout's number, the length
 //! and a checksum, and every value in it as if a client had written it.
 //!
 //! - `bytes`: values in a record. `memory`: the file. `place`: the words of a ring.

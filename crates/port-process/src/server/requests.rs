@@ -183,7 +183,7 @@ impl Server {
             }
             return;
         }
-        // Who has got no answer would wait for it in vain.
+        // Not before: a client whose switch dies before the answer would wait for it in vain.
         lasting::keep(&self.keeper, request, grant.colour, &connection.socket, &grant.ends);
         connection.kept = grant.ends.keeping.clone();
     }
