@@ -8,7 +8,7 @@
 //!  http         the server on control.sock: routes, metrics, /openapi.json
 //!  daemon       the running switches, ports and pollers, and their changes
 //!  runtime_dir  the directory with the sockets                     state_file  what commands changed, kept
-//!  inject       failures that tests ask for
+//!  opener       the process that opens for the switch              inject       failures that tests ask for
 //! ```
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
@@ -16,6 +16,7 @@
 pub mod daemon;
 pub mod http;
 mod inject;
+pub mod opener;
 pub mod runtime_dir;
 pub mod serve;
 pub mod state_file;

@@ -187,11 +187,10 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     let hand_over = hand_over.and_then(|signal| Receiver::from_owned_fd_unchecked(signal).ok());
     drop(starting);
     let attach_socket = claim.socket(ATTACH_SOCKET);
-    let attach = AttachServer::start(&attach_socket, Box::new(AttachHost::new(Arc::clone(&daemon))), claim.keeper())
+    let host = Box::new(AttachHost::new(Arc::clone(&daemon)));
+    let attach = AttachServer::start(&attach_socket, &sockets.attach.get(), host, claim.keeper())
         .map_err(|why| system(&format!("cannot listen on {}", attach_socket.display()), why));
     let attach = needed(claim, attach)?;
-    let open_to = sockets.attach.get().set(&attach_socket);
-    needed(claim, open_to.map_err(|why| system(&format!("cannot open {}", attach_socket.display()), why)))?;
     lock(&daemon).set_disconnector(attach.disconnector());
     let control_socket = claim.socket(CONTROL_SOCKET);
     let listen = || {

@@ -9,6 +9,7 @@
 //!   `requests` (its own socket), `upgrade`.
 //! - `request`: what administrators ask.
 //! - `link`: the switch's side.
+//! - [`opener`]: a second process beside the switch, which opens what the switch may not.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
@@ -17,9 +18,10 @@ pub mod fuzzing;
 mod keeper;
 mod link;
 mod message;
+pub mod opener;
 mod request;
 
 pub use keeper::{Ended, Event, Options, Role, run};
 pub use link::{Guard, Inherited, Link, NotStarted, Predecessor, Releasing};
 pub use message::{FILES_MOST, NAME_MOST, NOTE_MOST, State};
-pub use request::{Answer, ask_to_upgrade};
+pub use request::{Answer, ask_to_upgrade, grant};

@@ -19,6 +19,7 @@ use rustix::net::{RecvFlags, SendFlags, sockopt};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::message::{BYTES_MOST, FILES_MOST, Message, NAME_MOST, NOTE_MOST, Received, State, receive, send};
+use crate::opener::Opener;
 
 /// Longest wait for the keeper to take a message. It takes each at once, unless it was stopped.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
@@ -83,6 +84,7 @@ struct Inner {
     hand_over: OwnedFd,
     /// Who waits for a name to be released.
     waiting: Mutex<HashMap<u64, Sender<()>>>,
+    opener: Opener,
 }
 
 impl Link {
@@ -92,18 +94,7 @@ impl Link {
     /// # Errors
     /// There is no keeper, or it ended.
     pub fn from_keeper(name: &CStr) -> Result<Self, NotStarted> {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        // It may have ended before.
-        if is_orphan() {
-            return Err(NotStarted::Keeper);
-        }
-        let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
-        // Else its name is that of the link by which its program was found.
-        let _ = rustix::thread::set_name(name);
-        // No process that this one starts inherits the socket.
-        let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        rustix::stdio::dup2_stdin(&nothing)?;
-        Self::over(socket)
+        Self::over(from_stdin(name)?)
     }
 
     pub(crate) fn over(socket: OwnedFd) -> Result<Self, NotStarted> {
@@ -111,7 +102,7 @@ impl Link {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LEFT_WITHIN))?;
         let mut bytes = vec![0; BYTES_MOST + 1];
         let (mut predecessor, mut left, mut first) = (None, HashMap::new(), 1);
-        let mut cut = Vec::new();
+        let (mut cut, opener) = (Vec::new(), Opener::absent());
         loop {
             match receive(&socket, &mut bytes, RecvFlags::empty())? {
                 Received::Message { message: Message::Begin { starts, failed, end }, .. } => {
@@ -126,6 +117,9 @@ impl Link {
                         left.insert(name.clone(), Inherited { name, note, files });
                     }
                 }
+                Received::Message { message: Message::Opener, files, .. } => {
+                    files.into_iter().for_each(|file| opener.is_at(file))
+                }
                 Received::Message { message: Message::All, .. } => break,
                 Received::Message { .. } | Received::Nonsense(_) | Received::End => return Err(NotStarted::Keeper),
             }
@@ -138,6 +132,7 @@ impl Link {
             next: AtomicU64::new(first),
             hand_over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             waiting: Mutex::default(),
+            opener,
         };
         let inner = Arc::new(inner);
         for name in cut {
@@ -153,6 +148,12 @@ impl Link {
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// What opens for the switch what it may not open itself. Without a keeper there is none.
+    #[must_use]
+    pub fn opener(&self) -> Opener {
+        self.0.as_ref().map_or_else(Opener::default, |inner| inner.opener.clone())
     }
 
     /// The switch before this one, if there was one.
@@ -284,6 +285,22 @@ impl Link {
     }
 }
 
+/// The socket that the keeper gave this process as its standard input. The process gets this name, and ends with the keeper.
+pub(crate) fn from_stdin(name: &CStr) -> Result<OwnedFd, NotStarted> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It may have ended before.
+    if is_orphan() {
+        return Err(NotStarted::Keeper);
+    }
+    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+    // Else its name is that of the link by which its program was found.
+    let _ = rustix::thread::set_name(name);
+    // No process that this one starts inherits the socket.
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    Ok(socket)
+}
+
 /// Returns true if the keeper has ended: its end of the socket is closed.
 fn is_orphan() -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -309,13 +326,14 @@ impl Inner {
     /// Hears what the keeper says, until it ends.
     fn listen(&self) {
         let mut bytes = vec![0; BYTES_MOST + 1];
-        while let Ok(Received::Message { message, .. }) = receive(&self.socket, &mut bytes, RecvFlags::empty()) {
+        while let Ok(Received::Message { message, files, .. }) = receive(&self.socket, &mut bytes, RecvFlags::empty()) {
             match message {
                 Message::Released { token } => {
                     let waiting = self.waiting.lock().remove(&token);
                     // Who waited may have given up.
                     waiting.map(|waiting| waiting.send(()));
                 }
+                Message::Opener => files.into_iter().for_each(|file| self.opener.is_at(file)),
                 Message::HandOver => _ = rustix::io::write(&self.hand_over, &1_u64.to_ne_bytes()),
                 _ => {}
             }

@@ -59,6 +59,8 @@ pub(crate) enum Message {
     Released { token: u64 },
     /// To the switch: end at the boundary of a batch, and leave everything to a successor.
     HandOver,
+    /// To the switch: the opener's socket is beside this. It is asked from now on.
+    Opener,
 }
 
 impl Message {
@@ -82,6 +84,7 @@ impl Message {
             Self::Released { token } => named(7, *token, "", &[]),
             Self::HandOver => named(8, 0, "", &[]),
             Self::Hears => named(9, 0, "", &[]),
+            Self::Opener => named(10, 0, "", &[]),
         }
     }
 
@@ -113,6 +116,7 @@ impl Message {
             7 => Self::Released { token: number },
             8 => Self::HandOver,
             9 => Self::Hears,
+            10 => Self::Opener,
             _ => return None,
         })
     }
@@ -238,6 +242,7 @@ mod tests {
             Message::Released { token: 1 << 40 },
             Message::HandOver,
             Message::Hears,
+            Message::Opener,
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
@@ -253,7 +258,7 @@ mod tests {
         assert_eq!(Message::decode(&keep(NAME_MOST + 1, 0)), None);
         assert_eq!(Message::decode(&keep(1, NOTE_MOST + 1)), None);
         assert_eq!(Message::decode(&keep(0, 1)), None, "a name is needed");
-        assert_eq!(Message::decode(&[10; 16]), None);
+        assert_eq!(Message::decode(&[11; 16]), None);
         assert_eq!(Message::decode(&[3; 16]), None, "no such state");
     }
 }

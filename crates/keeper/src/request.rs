@@ -1,7 +1,7 @@
 //! What administrators ask of a keeper, at its socket.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,7 +12,11 @@ use rustix::net::{
 use crate::message::send_bytes;
 
 /// A request to upgrade. The executable is beside it.
-pub(crate) const REQUEST: [u8; 16] = *b"ringway-upgrade1";
+pub(crate) const UPGRADE: [u8; 16] = *b"ringway-upgrade1";
+/// A grant. Its line is behind it.
+pub(crate) const GRANT: [u8; 16] = *b"ringway-grant001";
+/// Most bytes of a request.
+pub(crate) const REQUEST_MOST: usize = 16 << 10;
 /// Most bytes of an answer.
 const ANSWER_MOST: usize = 4096;
 
@@ -51,10 +55,27 @@ impl Answer {
 /// # Errors
 /// There is no keeper, or it does not answer.
 pub fn ask_to_upgrade(socket: &Path, executable: impl AsFd, within: Duration) -> io::Result<Answer> {
+    ask(socket, &UPGRADE, &[executable.as_fd()], within)
+}
+
+/// Lets the switch of the keeper that listens at `socket` have what this line of JSON names: `{"port": NAME, "keys": {...}}`. Waits at most so long for the
+/// answer.
+///
+/// # Errors
+/// There is no keeper, it does not answer, or the line is too long.
+pub fn grant(socket: &Path, line: &str, within: Duration) -> io::Result<Answer> {
+    let bytes = [&GRANT, line.as_bytes()].concat();
+    if bytes.len() > REQUEST_MOST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    ask(socket, &bytes, &[], within)
+}
+
+fn ask(socket: &Path, request: &[u8], files: &[BorrowedFd<'_>], within: Duration) -> io::Result<Answer> {
     let keeper = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_timeout(&keeper, sockopt::Timeout::Recv, Some(within))?;
     connect(&keeper, &SocketAddrUnix::new(socket)?)?;
-    send_bytes(&keeper, &REQUEST, &[executable.as_fd()], SendFlags::empty())?;
+    send_bytes(&keeper, request, files, SendFlags::empty())?;
     let mut bytes = [0; ANSWER_MOST];
     let (len, _) = recv(&keeper, &mut bytes[..], RecvFlags::empty())?;
     let bytes = bytes.get(..len).unwrap_or_default();

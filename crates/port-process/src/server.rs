@@ -63,20 +63,26 @@ pub struct AttachServer {
 }
 
 impl AttachServer {
-    /// Listens at `path`, which must not exist.
+    /// Listens at `path`, with access for those of `access`.
     ///
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
-    pub fn start(path: &Path, host: Box<dyn Host>, keeper: &Link) -> io::Result<AttachServer> {
-        Self::start_with(path, host, TimeLimits::default(), keeper)
+    pub fn start(path: &Path, access: &SocketAccess, host: Box<dyn Host>, keeper: &Link) -> io::Result<AttachServer> {
+        Self::start_with(path, access, host, TimeLimits::default(), keeper)
     }
 
-    /// Listens at `path`, which must not exist, with other time limits.
+    /// The same with other time limits.
     ///
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
-    pub fn start_with(path: &Path, host: Box<dyn Host>, limits: TimeLimits, keeper: &Link) -> io::Result<AttachServer> {
-        let (listener, files) = listener_at(path, &SocketAccess::default(), keeper)?;
+    pub fn start_with(
+        path: &Path,
+        access: &SocketAccess,
+        host: Box<dyn Host>,
+        limits: TimeLimits,
+        keeper: &Link,
+    ) -> io::Result<AttachServer> {
+        let (listener, files) = listener_at(path, access, keeper)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let queue = Arc::new(Queue { commands: Mutex::new(Vec::new()), wake });
         release_by(|process, work| return_in_background([process; 2], work));
@@ -133,7 +139,7 @@ impl AttachServer {
 
 /// Makes a listening socket at `path`, with this access. Returns what happens to files that clients send.
 fn listener_at(path: &Path, access: &SocketAccess, keeper: &Link) -> io::Result<(OwnedFd, Files)> {
-    let (listener, refuses_files) = listen_at(path, SocketType::SEQPACKET, 128, || access.set(path), keeper)?;
+    let (listener, refuses_files) = listen_at(path, SocketType::SEQPACKET, 128, access, keeper)?;
     Ok((listener, if refuses_files { Files::Refused } else { Files::Taken }))
 }
 

@@ -64,7 +64,9 @@ fn answer(client: &OwnedFd) -> String {
 fn a_panic_while_a_client_is_served_costs_that_client_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach.sock");
-    let server = AttachServer::start_with(&path, Box::new(RefuseAll), PATIENT, &Default::default()).unwrap();
+    let server =
+        AttachServer::start_with(&path, &Default::default(), Box::new(RefuseAll), PATIENT, &Default::default())
+            .unwrap();
     let others = client(&path);
     // Repeated panics: each ends only the connection of the client that caused it.
     for _ in 0..10 {
@@ -155,7 +157,8 @@ fn a_registration_that_may_pass_within_a_moment_is_tried_again_and_others_are_se
     let path = dir.path().join("attach.sock");
     let tries = Arc::new(AtomicU32::new(0));
     let host = NotYet { has_asked: Arc::default(), tries: Arc::clone(&tries) };
-    let server = AttachServer::start_with(&path, Box::new(host), PATIENT, &Default::default()).unwrap();
+    let server =
+        AttachServer::start_with(&path, &Default::default(), Box::new(host), PATIENT, &Default::default()).unwrap();
     let (waits, other) = (open_netmap(&path), open_netmap(&path));
     let register = register(0);
     say(&waits, &netmap::Request::Register(register.clone()).encode());
@@ -221,7 +224,8 @@ fn a_registration_gets_the_extra_buffers_that_a_closed_port_gives_back_within_a_
     let path = dir.path().join("attach.sock");
     let registered = Arc::new(AtomicU32::new(0));
     let host = WithLeaving { port, leaving: Arc::new(Mutex::new(Some(leaving))), registered: Arc::clone(&registered) };
-    let server = AttachServer::start_with(&path, Box::new(host), PATIENT, &Default::default()).unwrap();
+    let server =
+        AttachServer::start_with(&path, &Default::default(), Box::new(host), PATIENT, &Default::default()).unwrap();
     let (waits, other) = (open_netmap(&path), open_netmap(&path));
     say(&waits, &netmap::Request::Register(register(u32::MAX)).encode());
     ringway_testing::until("it is registered", || registered.load(Ordering::SeqCst) > 0);
@@ -277,7 +281,9 @@ fn who_waits_for_the_memory_of_one_client_keeps_no_other_client_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("attach.sock");
     let host = Stalls::default();
-    let server = AttachServer::start_with(&path, Box::new(host.clone()), PATIENT, &Default::default()).unwrap();
+    let server =
+        AttachServer::start_with(&path, &Default::default(), Box::new(host.clone()), PATIENT, &Default::default())
+            .unwrap();
     let (waits, leaves, other) = (open_netmap(&path), open_netmap(&path), open_netmap(&path));
     let held = host.hold.lock();
     for client in [&waits, &leaves] {

@@ -95,6 +95,7 @@ impl Attach {
         let (sender, events) = channel();
         let server = AttachServer::start_with(
             &folder.path().join("s"),
+            &Default::default(),
             Box::new(Recorder { events: sender, ports: HashMap::new() }),
             TimeLimits { request_within, ..TimeLimits::default() },
             &Default::default(),

@@ -25,5 +25,7 @@ pub mod steer;
 #[allow(missing_docs, clippy::new_without_default, reason = "helpers of tests")]
 pub mod testing;
 
-pub use front_end::{ClientFd, Observer, Role, SocketAccess, State, end_closer, listen_at, run_closer, start_closer};
+pub use front_end::{
+    ClientFd, Observer, Role, SocketAccess, State, answer_about_socket, end_closer, listen_at, run_closer, start_closer,
+};
 pub use port_io::PortIo;

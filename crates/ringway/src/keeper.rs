@@ -16,7 +16,8 @@ use crate::journal::on_stderr;
 use crate::service_manager;
 
 /// The names by which the program knows what a keeper started it for. Users do not start it by them.
-const NAMES: [(&str, Role); 2] = [("ringway-switch", Role::Switch), ("ringway-check", Role::Check)];
+const NAMES: [(&str, Role); 3] =
+    [("ringway-switch", Role::Switch), ("ringway-opener", Role::Opener), ("ringway-check", Role::Check)];
 /// Longest time that a switch takes to end: it ends itself before.
 const END_WITHIN: Duration = Duration::from_secs(12);
 

@@ -155,7 +155,8 @@ fn a_poller_allocates_nothing_while_frames_move() {
     let engine = Arc::new(Engine::start(&settings).expect("a thread"));
     let table = Arc::new(MacTable::new(8192, 1024, [1, 2]));
     let lan = Lan { engine: Arc::clone(&engine), table, ports: BTreeMap::new(), next: 0 };
-    let server = AttachServer::start(&socket, Box::new(lan), &Default::default()).expect("a socket");
+    let server =
+        AttachServer::start(&socket, &Default::default(), Box::new(lan), &Default::default()).expect("a socket");
     let mut ports: Vec<Port> = (0..3)
         .map(|number| Port::attach(&socket, &format!("lan:p{number}"), Shape::default()).expect("a port"))
         .collect();

@@ -40,7 +40,7 @@ const HEAD_MAX: usize = 8192;
 /// # Errors
 /// The kernel refuses.
 pub fn bind(path: &Path, access: &SocketAccess, keeper: &Link) -> io::Result<UnixListener> {
-    let (socket, _) = listen_at(path, SocketType::STREAM, BACKLOG, || access.set(path), keeper)?;
+    let (socket, _) = listen_at(path, SocketType::STREAM, BACKLOG, access, keeper)?;
     UnixListener::from_std(socket.into()).inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 

@@ -4,6 +4,8 @@
 //! their own.
 
 mod closing;
+mod grants;
+mod opening;
 mod pauses;
 mod requests;
 mod store;
@@ -27,6 +29,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
 use crate::request::Answer;
+use grants::Grants;
+use opening::Opening;
 use pauses::Pauses;
 use requests::{Request, Requests};
 use store::Store;
@@ -62,6 +66,8 @@ pub struct Options<C> {
 pub enum Role {
     /// To be the switch.
     Switch,
+    /// To open for the switch what it may not open: [`opener`](crate::opener). Its standard input is the switch's socket.
+    Opener,
     /// To say whether it could go on with what is kept: by its status, and by its last line on stderr.
     Check,
 }
@@ -113,6 +119,7 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
         signals,
         store: Store::new(files_most()),
         requests: None,
+        grants: Grants::new()?,
         executable: None,
         upgrade: None,
         told_to_end: None,
@@ -169,6 +176,8 @@ struct Keeper<C, N> {
     signals: Signals,
     store: Store,
     requests: Option<Requests>,
+    /// What administrators let the switch have.
+    grants: Grants,
     /// What the switch executes; none: what the keeper does.
     executable: Option<OwnedFd>,
     upgrade: Option<Upgrade>,
@@ -183,6 +192,7 @@ struct Keeper<C, N> {
 /// The switch, as it is served.
 struct Serving {
     switch: Switch,
+    opening: Opening,
     /// What it is still to be told of what was left.
     unsent: VecDeque<Message>,
     /// When that is tried again.
@@ -205,10 +215,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 other => other,
             };
             let ended = switch.map(|switch| {
+                let opening = Opening::new(program);
                 let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.clone() };
                 let unsent = self.left(begin);
                 let begun = Instant::now();
-                let serving = Serving { switch, unsent, send_at: None, died, begun, ready: None, alive: None };
+                let serving = Serving { switch, opening, unsent, send_at: None, died, begun, ready: None, alive: None };
                 self.serve(serving)
             });
             starts += 1;
@@ -299,6 +310,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
     /// Serves a switch until its end. Returns how it ended, and how long it has served.
     fn serve(&mut self, mut serving: Serving) -> (ExitStatus, Option<Duration>) {
+        // The switch hears of its opener first.
+        let Serving { switch, opening, .. } = &mut serving;
+        opening.go_on(switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
         loop {
             self.wait(&serving);
             if has_ended(&serving.switch.process) {
@@ -322,6 +336,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 serving.switch.signal(Signal::KILL);
             }
             self.hear(&mut serving);
+            let Serving { switch, opening, .. } = &mut serving;
+            opening.go_on(switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
             serving.send_at = serving.send_at.filter(|at| *at > Instant::now());
             if serving.send_at.is_none() && !send_left(&self.store, &serving.switch, &mut serving.unsent, None) {
                 serving.send_at = Some(Instant::now() + SEND_AGAIN);
@@ -341,16 +357,19 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let told_until = serving.kill_at(self);
         let upgrade_until = self.upgrade.as_ref().map(|upgrade| upgrade.until);
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
-        let wake_at = [serving.send_at, told_until, upgrade_until, request_until].into_iter().flatten().min();
+        let opening_at = serving.opening.wake_at();
+        let wake_at =
+            [serving.send_at, told_until, upgrade_until, request_until, opening_at].into_iter().flatten().min();
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let both = PollFlags::IN | PollFlags::OUT;
-        let sends = !serving.unsent.is_empty() && serving.send_at.is_none();
+        let sends = (!serving.unsent.is_empty() && serving.send_at.is_none()) || serving.opening.sends();
         let mut ends = vec![
             PollFd::new(&self.signals.end, PollFlags::IN),
             PollFd::new(&self.signals.reload, if serving.switch.hears { PollFlags::IN } else { PollFlags::empty() }),
             PollFd::new(&serving.switch.process, PollFlags::IN),
             PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }),
         ];
+        ends.extend(serving.opening.process().map(|process| PollFd::new(process, PollFlags::IN)));
         // Nobody reads requests while an upgrade is under way or the daemon ends.
         let reads = self.upgrade.is_none() && self.told_to_end.is_none();
         let requests = self.requests.iter().filter(|_| reads).flat_map(Requests::ends);
@@ -372,7 +391,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             return;
         }
         let Some(mut upgrade) = self.upgrade.take() else {
-            if let Some(request) = self.requests.as_mut().and_then(Requests::next) {
+            if let Some(request) = self.requests.as_mut().and_then(|requests| requests.next(&mut self.grants)) {
                 self.begin_upgrade(request);
             }
             return;

@@ -1,4 +1,4 @@
-//! `keeper.sock`: what administrators ask of the keeper itself, without the switch: to upgrade. A message has a fixed size, and comes with the executable.
+//! `keeper.sock`: what administrators ask of the keeper itself, without the switch: to upgrade, and to let the switch have what its configuration does not name. A request is one message.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,8 +13,9 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
+use super::grants::Grants;
 use crate::message::receive_files;
-use crate::request::{Answer, REQUEST};
+use crate::request::{Answer, GRANT, REQUEST_MOST, UPGRADE};
 
 /// Longest time between a connection and its request. Another connection ends the wait before.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
@@ -65,41 +66,35 @@ impl Requests {
         self.asking.as_ref().map(|(_, until)| *until)
     }
 
-    /// Returns a request that has come.
-    pub(super) fn next(&mut self) -> Option<Request> {
+    /// Returns a request to upgrade that has come. Takes grants.
+    pub(super) fn next(&mut self, grants: &mut Grants) -> Option<Request> {
         if self.asking.is_none()
             && let Ok(client) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         {
             self.asking = Some((client, Instant::now() + REQUEST_WITHIN));
         }
         let (client, until) = self.asking.take()?;
-        let mut bytes = [0; REQUEST.len() + 1];
-        match receive_files(&client, &mut bytes, RecvFlags::DONTWAIT) {
+        let mut bytes = [0; REQUEST_MOST + 1];
+        let (length, files) = match receive_files(&client, &mut bytes, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) if until > Instant::now() => {
                 self.asking = Some((client, until));
-                None
+                return None;
             }
-            Ok((len, files)) if bytes[..len] == REQUEST => {
-                let executable = files.into_iter().next();
-                let me = rustix::process::geteuid();
-                let may = sockopt::socket_peercred(&client).is_ok_and(|peer| peer.uid.is_root() || peer.uid == me);
-                match executable.filter(|_| may) {
-                    Some(executable) => Some(Request { executable, client }),
-                    None => {
-                        answer(&client, &Answer::refused("only root and the switch's own user may ask for that"));
-                        None
-                    }
-                }
+            Err(_) => return None,
+            Ok(received) => received,
+        };
+        let me = rustix::process::geteuid();
+        let may = sockopt::socket_peercred(&client).is_ok_and(|peer| peer.uid.is_root() || peer.uid == me);
+        let said = match (&bytes[..length], files.into_iter().next()) {
+            _ if !may => Answer::refused("only root and the switch's own user may ask for that"),
+            (bytes, Some(executable)) if *bytes == UPGRADE => return Some(Request { executable, client }),
+            (bytes, None) if bytes.len() <= REQUEST_MOST && bytes.starts_with(&GRANT) => {
+                grants.add(&bytes[GRANT.len()..]).map_or_else(Answer::refused, |()| Answer::done("granted"))
             }
-            Ok(_) => {
-                answer(
-                    &client,
-                    &Answer::refused("this keeper does not understand the request: it is of another version"),
-                );
-                None
-            }
-            Err(_) => None,
-        }
+            _ => Answer::refused("this keeper does not understand the request: it is of another version"),
+        };
+        answer(&client, &said);
+        None
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringway_keeper::Link;
+use ringway_keeper::opener::Opener;
 use rustix::event::{PollFd, PollFlags};
 
 use super::access::SocketAccess;
@@ -21,7 +22,7 @@ pub enum Connector {
     /// The port listens.
     Listen(Listener),
     /// The port connects to a listener at this path.
-    Connect(PathBuf, Files),
+    Connect(PathBuf, Files, Opener),
 }
 
 impl Connector {
@@ -47,7 +48,10 @@ impl Connector {
     ) -> io::Result<Connector> {
         match role {
             Role::Server => Ok(Connector::Listen(Listener::bind_kept(path, files, access, keeper)?)),
-            Role::Client => Ok(Connector::Connect(path.to_owned(), files)),
+            Role::Client => {
+                let opener = keeper.map_or_else(Opener::default, |(link, _)| link.opener());
+                Ok(Connector::Connect(path.to_owned(), files, opener))
+            }
         }
     }
 
@@ -63,8 +67,8 @@ impl Connector {
     pub fn next(&self, stop: &Stop) -> Option<Connection> {
         match self {
             Connector::Listen(listener) => accept(listener, stop),
-            Connector::Connect(path, files) => loop {
-                if let Ok(socket) = connect(path, *files) {
+            Connector::Connect(path, files, opener) => loop {
+                if let Ok(socket) = connect(path, *files, opener) {
                     return Some(socket);
                 }
                 if stop.wait_timeout(TRY_EVERY) {

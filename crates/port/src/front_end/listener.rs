@@ -1,24 +1,21 @@
 //! The socket of a port: listening and connecting.
 
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use ringway_keeper::opener::Opener;
 use ringway_keeper::{Guard, Inherited, Link};
-use rustix::fs::Mode;
-use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, shutdown, socket_with,
-};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, accept_with, listen, shutdown, socket_with};
 
 use super::access::SocketAccess;
 use super::closer::{ClientFd, new_owner};
 use super::connection::Connection;
 use super::fields::Fields;
 use super::files::{accept_files, refuse_files};
+use super::placing::{bind_at, connect_at, identity, remove_at};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -43,13 +40,21 @@ fn new_socket() -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// There is no listener, the closer cannot have the connection, or the kernel refuses.
-pub fn connect(path: &Path, files: Files) -> io::Result<Connection> {
+pub(super) fn connect_here(path: &Path, files: Files) -> io::Result<Connection> {
+    connect(path, files, &Opener::default())
+}
+
+/// The same, by the opener if there is one.
+///
+/// # Errors
+/// As above.
+pub fn connect(path: &Path, files: Files, opener: &Opener) -> io::Result<Connection> {
     let connection = Connection::from(new_socket()?);
     // Before the peer can send.
     if files == Files::Taken {
         connection.accept_files(new_owner())?;
     }
-    rustix::net::connect(&*connection, &SocketAddrUnix::new(path)?)?;
+    connect_at(opener, &*connection, path)?;
     Ok(connection)
 }
 
@@ -63,6 +68,8 @@ pub struct Listener {
     identity: Option<(u64, u64)>,
     /// The keeper has a copy: a successor of the switch goes on listening. Dropped last.
     guard: Option<Guard>,
+    /// Removes the path.
+    opener: Opener,
 }
 
 impl Listener {
@@ -90,6 +97,7 @@ impl Listener {
         keeper: Option<(&Link, &str)>,
     ) -> io::Result<Listener> {
         let path = access.place(path)?;
+        let opener = keeper.map_or_else(Opener::default, |(link, _)| link.opener());
         let keeper = keeper.filter(|(link, _)| link.is_kept());
         let words = format!("{files:?} {access:?}");
         if let Some((link, label)) = keeper
@@ -97,25 +105,14 @@ impl Listener {
         {
             return Ok(left);
         }
-        let (socket, address) = (new_socket()?, SocketAddrUnix::new(&path)?);
-        // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
-        // (net/unix; unix(7) does not mention it).
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        match bind(&socket, &address) {
-            Err(Errno::ADDRINUSE) => {
-                remove_dead(&path)?;
-                bind(&socket, &address)?;
-            }
-            result => result?,
-        }
-        let identity = identity(&path);
-        let mut listener = Listener { identity, socket: socket.into(), files, path, guard: None };
+        let socket = new_socket()?;
+        let identity = bind_at(&opener, &socket, &path, access)?;
+        let mut listener = Listener { identity, socket: socket.into(), files, path, guard: None, opener };
         // Not waited for: this thread may serve others, and has locks. Otherwise files are accepted from each connection's accept on.
         if files == Files::Taken && listener.socket.ask(new_owner(), keeper.is_some()).is_ok() {
             accept_files(&listener.socket);
         }
         // Nobody can connect before all is as it should be.
-        access.set(&listener.path)?;
         listen(&*listener.socket, 8)?;
         if let Some((link, label)) = keeper {
             let note = note(&listener.path, identity, &words);
@@ -133,13 +130,28 @@ impl Listener {
         let own = identity(path);
         if own.is_none() || was != note(path, own, words) {
             let (path, identity) = place_of(&was)?;
-            drop(Listener { socket, files: Files::Refused, path, identity: Some(identity), guard: Some(guard) });
+            let guard = Some(guard);
+            drop(Listener {
+                socket,
+                files: Files::Refused,
+                path,
+                identity: Some(identity),
+                guard,
+                opener: link.opener(),
+            });
             return None;
         }
         if files == Files::Taken && socket.ask(new_owner(), true).is_err() {
             refuse_files(&socket);
         }
-        Some(Listener { socket, files, path: path.to_owned(), identity: own, guard: Some(guard) })
+        Some(Listener {
+            socket,
+            files,
+            path: path.to_owned(),
+            identity: own,
+            guard: Some(guard),
+            opener: link.opener(),
+        })
     }
 
     /// Accepts the next front end that waits.
@@ -163,7 +175,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        remove_own(&self.path, self.identity);
+        remove_at(&self.opener, &self.path, self.identity);
         // Closing a listener resets the connections in its backlog (net/unix, `unix_release_sock`). After the shutdown
         // the kernel refuses further connections, so this ends.
         let _ = shutdown(&*self.socket, Shutdown::Both);
@@ -186,28 +198,4 @@ fn place_of(note: &[u8]) -> Option<(PathBuf, (u64, u64))> {
     let (device, inode, length) = (fields.u64(), fields.u64(), fields.u64());
     let path = rest.get(..usize::try_from(length).ok()?)?;
     Some((OsStr::from_bytes(path).into(), (device, inode)))
-}
-
-/// Returns device and inode of a path.
-pub(super) fn identity(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
-}
-
-/// Removes a path if it still is what it was after it was bound.
-pub(super) fn remove_own(path: &Path, own: Option<(u64, u64)>) {
-    if own.is_some() && identity(path) == own {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-/// Removes a socket that no process listens on.
-fn remove_dead(path: &Path) -> io::Result<()> {
-    let here = path.display();
-    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
-    }
-    match connect(path, Files::Refused) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
-    }
 }

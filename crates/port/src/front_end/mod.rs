@@ -36,6 +36,7 @@ mod own_socket;
 mod pauses;
 mod peer;
 mod peer_process;
+mod placing;
 // Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this
 // module may wrap.
 #[deny(clippy::arithmetic_side_effects)]
@@ -75,6 +76,7 @@ pub use observer::Observer;
 pub use own_socket::listen_at;
 pub use peer::Peer;
 pub use peer_process::{peer_process, peer_user};
+pub use placing::answer_about_socket;
 pub use receiver::{Attached, Framing, Received, Receiver};
 pub use role::Role;
 pub use service::{Protocol, Service, Socket};

@@ -1,6 +1,7 @@
 //! `ringway run`: the daemon.
 #![deny(clippy::print_stdout, clippy::disallowed_methods)]
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,10 +10,10 @@ use ringway_api::patience;
 use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
-use ringway_daemon::log;
 use ringway_daemon::serve::{
     Event, FLUSH_WITHIN, Options, check, check_version, configuration_left, give_up_some, serve,
 };
+use ringway_daemon::{log, opener};
 use ringway_keeper::{Link, Predecessor, Role, State};
 
 use crate::{closer, journal, keeper, service_manager};
@@ -55,6 +56,9 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let role = keeper::role();
     if is_kept && role.is_none() {
         return keeper::keep(&context.runtime_dir);
+    }
+    if role == Some(Role::Opener) {
+        return open_for_switch(args.config, context);
     }
     let name = if role == Some(Role::Check) { c"ringway-check" } else { c"ringway-switch" };
     let link = match if is_kept { Link::from_keeper(name) } else { Ok(Link::default()) } {
@@ -110,6 +114,20 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_of_configuration() => ExitCode::from(CONFIGURATION),
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Opens for the switch what that may not open itself.
+fn open_for_switch(config: Option<PathBuf>, context: &Context) -> ExitCode {
+    // The keeper writes there what administrators grant.
+    let grants = rustix::stdio::stdout().try_clone_to_owned().ok().map(File::from);
+    let options = opener::Options { file: config, runtime_dir: context.runtime_dir.clone(), grants };
+    match opener::open_for_switch(c"ringway-opener", options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain("run", &error.to_string());
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -1,0 +1,65 @@
+//! The opener: does for the switch what that may not do itself, if somebody has allowed it.
+//!
+//! - `allowed`: what the configuration file names, and what administrators have granted since.
+
+mod allowed;
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use ringway_config::Host;
+use ringway_keeper::NotStarted;
+use ringway_keeper::opener::{Answered, Ask, Refusal, run};
+use ringway_port::answer_about_socket;
+
+use allowed::{Allowed, Thing};
+
+/// What an opener is for.
+#[derive(Debug)]
+pub struct Options {
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// The directory for the sockets.
+    pub runtime_dir: PathBuf,
+    /// What administrators have granted, a line of JSON each. The keeper writes it.
+    pub grants: Option<File>,
+}
+
+/// Is the opener of a switch, under this name, until the switch has ended.
+///
+/// # Errors
+/// No keeper has started this process.
+pub fn open_for_switch(name: &CStr, options: Options) -> Result<(), NotStarted> {
+    let Options { file, runtime_dir, grants } = options;
+    let host = Host::here(&runtime_dir);
+    let allowed = Mutex::new(Allowed::new(file, host, grants));
+    run(name, move |ask, files| answer(&allowed, &ask, files))
+}
+
+fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered {
+    let file = files.into_iter().next();
+    let judge = |thing: Thing<'_>| allowed.lock().judge(thing).map_err(|why| Refusal::from(&io::Error::other(why)));
+    match ask {
+        Ask::Bind { path, .. } | Ask::Remove { path, .. } => {
+            judge(Thing::Listener(path))?;
+            answer_about_socket(ask, file)
+        }
+        Ask::Connect { path } => {
+            judge(Thing::Peer(path))?;
+            answer_about_socket(ask, file)
+        }
+        Ask::Device { .. } | Ask::Read { .. } | Ask::Compile => {
+            Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported)))
+        }
+    }
+}
+
+/// Returns the path in the real path of its folder, so that the same file has one name.
+fn real(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
+}

@@ -1,0 +1,52 @@
+//! What administrators let the switch have, beside what its configuration names: lines that only the opener understands.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Write};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+/// Most bytes of all of them.
+const BYTES_MOST: usize = 1 << 20;
+
+/// The lines, in a memory file that openers read. The switch has no descriptor of it.
+#[derive(Debug)]
+pub(super) struct Grants {
+    file: File,
+    bytes: usize,
+    lines: HashSet<Vec<u8>>,
+}
+
+impl Grants {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { file: memfd_create("ringway-grants", MemfdFlags::CLOEXEC)?.into(), bytes: 0, lines: HashSet::new() })
+    }
+
+    /// The file, for another opener.
+    pub(super) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Adds a line.
+    ///
+    /// # Errors
+    /// It is none, or there is no room: the reason, for users.
+    pub(super) fn add(&mut self, line: &[u8]) -> Result<(), String> {
+        if line.is_empty() || line.contains(&b'\n') {
+            return Err("what was granted is no line".to_owned());
+        }
+        if self.lines.contains(line) {
+            return Ok(());
+        }
+        if self.bytes + line.len() + 1 > BYTES_MOST {
+            return Err(
+                "more was granted than there is room for: name ports in the configuration file, and restart".to_owned()
+            );
+        }
+        let whole = [line, b"\n"].concat();
+        self.file.write_all(&whole).map_err(|why| format!("the keeper has no memory left: {why}"))?;
+        self.bytes += whole.len();
+        self.lines.insert(line.to_owned());
+        Ok(())
+    }
+}

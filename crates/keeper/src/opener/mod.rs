@@ -1,0 +1,19 @@
+//! The opener: a process of this program that opens for the switch what the switch itself may not: devices, sockets in the file system, files,
+//! and the compiler. The keeper starts one beside each switch.
+//!
+//! - [`Ask`] and [`Reply`]: what the switch asks, and the answer, as JSON after a number. Files are beside both.
+//! - [`Opener`]: the switch's side. The default has no opener: this process opens for itself.
+//! - [`run`]: the opener's side: a thread for each question, because the kernel may take long to answer.
+//!
+//! Whatever the switch asks may be forged. The opener looks up what it may have ([`run`] leaves that to its caller).
+
+mod ask;
+mod server;
+mod switch;
+
+pub use ask::{Access, Ask, Identity, Place, Refusal, Reply, Said};
+pub use server::{Answered, run};
+pub use switch::Opener;
+
+/// Most bytes of a question, or of an answer.
+const BYTES_MOST: usize = 96 << 10;

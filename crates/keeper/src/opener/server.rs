@@ -1,0 +1,97 @@
+//! The opener's side.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::{Ask, BYTES_MOST, Refusal, Reply};
+use crate::link::{NotStarted, from_stdin};
+use crate::message::{receive_files, send_bytes};
+
+/// Most questions that wait for the kernel at a time.
+const THREADS_MOST: usize = 128;
+
+/// What came of a question.
+pub type Answered = Result<Reply, Refusal>;
+
+/// Answers questions, as the process with this name that a keeper has started, until the switch has ended. Each has a thread of its own.
+///
+/// # Errors
+/// There is no keeper, or it ended.
+pub fn run(
+    name: &CStr,
+    answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send + Sync + 'static,
+) -> Result<(), NotStarted> {
+    // The switch ends by them, and has sockets removed then.
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        let _ = signal_hook::flag::register(signal, Arc::default());
+    }
+    serve(from_stdin(name)?, answer);
+    Ok(())
+}
+
+fn serve(socket: OwnedFd, answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send + Sync + 'static) {
+    let (socket, answer) = (Arc::new(socket), Arc::new(answer));
+    let running = Arc::new(AtomicUsize::new(0));
+    let mut bytes = vec![0; BYTES_MOST + 1];
+    loop {
+        let (length, files) = match receive_files(&*socket, &mut bytes, RecvFlags::empty()) {
+            // Without a descriptor for a file, its question is refused.
+            Ok((0, _)) | Err(Errno::CONNRESET) => return,
+            Ok(received) => received,
+            Err(why) => {
+                tracing::error!("the opener cannot hear the switch: {why}");
+                return;
+            }
+        };
+        let Some((token, ask)) = bytes[..length.min(BYTES_MOST)].split_first_chunk::<8>() else { return };
+        let (token, Ok(ask)) = (u64::from_ne_bytes(*token), serde_json::from_slice(ask)) else {
+            // Of another version, or forged.
+            say(&socket, u64::from_ne_bytes(*token), Err(refusal("the opener does not understand the switch")));
+            continue;
+        };
+        if running.fetch_add(1, Ordering::AcqRel) >= THREADS_MOST {
+            running.fetch_sub(1, Ordering::AcqRel);
+            say(&socket, token, Err(refusal("the kernel has not answered other questions yet")));
+            continue;
+        }
+        let (to, by, all) = (Arc::clone(&socket), Arc::clone(&answer), Arc::clone(&running));
+        let run = move || {
+            say(&to, token, by(ask, files));
+            all.fetch_sub(1, Ordering::AcqRel);
+        };
+        if let Err(why) = std::thread::Builder::new().name("open".to_owned()).spawn(run) {
+            running.fetch_sub(1, Ordering::AcqRel);
+            say(&socket, token, Err(Refusal::from(&why)));
+        }
+    }
+}
+
+fn refusal(text: &str) -> Refusal {
+    Refusal { text: text.to_owned(), errno: None, kind: None }
+}
+
+/// Answers. A switch that has ended does not hear it.
+fn say(socket: &OwnedFd, token: u64, answered: Answered) {
+    let (said, files) = match answered {
+        Ok(Reply { said, files }) => (Ok(said), files),
+        Err(refusal) => (Err(refusal), Vec::new()),
+    };
+    let mut bytes = token.to_ne_bytes().to_vec();
+    match serde_json::to_writer(&mut bytes, &said) {
+        Ok(()) if bytes.len() <= BYTES_MOST => {}
+        _ => return say(socket, token, Err(refusal("the answer is too long"))),
+    }
+    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    if let Err(why) = send_bytes(socket, &bytes, &files, SendFlags::empty())
+        && said.is_ok()
+        && why != Errno::PIPE
+    {
+        say(socket, token, Err(Refusal::from(&why.into())));
+    }
+}
