@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use ringway_keeper::opener::open_to_read;
 
 use super::absent::absent;
 use super::attach::Attach;
@@ -63,7 +64,7 @@ impl Places {
     /// Reads them. A file that cannot be read any more has none.
     pub fn read(path: &Path) -> Self {
         let mut places = BTreeMap::new();
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let text = contents(path).unwrap_or_default();
         let root = Node::from_toml(&text).unwrap_or_else(|_| Node::new(Value::Table(Vec::new())));
         let Value::Table(sections) = &root.value else { return Self(places) };
         for section in sections {
@@ -107,7 +108,7 @@ pub fn load_with_doubts(path: &Path, host: &Host) -> Result<Loaded, LoadError> {
 fn contents(path: &Path) -> Result<String, LoadError> {
     let unreadable = |why| LoadError::Unreadable { path: path.to_owned(), why };
     let mut bytes = Vec::new();
-    File::open(path).and_then(|f| f.take(FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    open_to_read(path).and_then(|f| f.take(FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(unreadable(io::Error::other(format!("it is larger than {} MiB", FILE_MAX >> 20))));
     }

@@ -5,9 +5,9 @@
 //! what is to happen there: `panic` (once), `panics` (each time), `stall` (until the file is gone) or `return`.
 
 #[cfg(feature = "inject")]
-pub use with::{at, sides};
+pub use with::{at, directories, kills, sides};
 #[cfg(not(feature = "inject"))]
-pub use without::{at, sides};
+pub use without::{at, directories, kills, sides};
 
 /// What a point makes of the function that it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,16 @@ mod without {
     #[inline(always)]
     pub fn at(_point: &str) -> Point {
         Point::Pass
+    }
+
+    /// Returns none.
+    pub fn directories() -> Vec<std::path::PathBuf> {
+        Vec::new()
+    }
+
+    /// Returns false.
+    pub fn kills() -> bool {
+        false
     }
 
     /// Returns the sides unchanged.
@@ -55,6 +65,18 @@ mod with {
     fn directory() -> Option<&'static PathBuf> {
         static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
         DIRECTORY.get_or_init(|| std::env::var_os("RINGWAY_INJECT").map(PathBuf::from)).as_ref()
+    }
+
+    /// The directory, which the switch looks into for as long as it lives.
+    pub fn directories() -> Vec<PathBuf> {
+        let exists = |path: &PathBuf| path.is_dir();
+        let above = |path: &PathBuf| path.parent().map(PathBuf::from);
+        directory().and_then(|path| if exists(path) { Some(path.clone()) } else { above(path) }).into_iter().collect()
+    }
+
+    /// Tests want to see a system call that was forgotten.
+    pub fn kills() -> bool {
+        true
     }
 
     /// Fails as the file of this name says, if there is a file.

@@ -7,6 +7,7 @@
 //!  serve        the process: sockets, signals, timers
 //!  http         the server on control.sock: routes, metrics, /openapi.json
 //!  daemon       the running switches, ports and pollers, and their changes
+//!  sandbox      what the switch gives up at its start
 //!  runtime_dir  the directory with the sockets                     state_file  what commands changed, kept
 //!  opener       the process that opens for the switch              inject       failures that tests ask for
 //! ```
@@ -18,6 +19,7 @@ pub mod http;
 mod inject;
 pub mod opener;
 pub mod runtime_dir;
+mod sandbox;
 pub mod serve;
 pub mod state_file;
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
 use ringway_keeper::{Inherited, Link};
+use ringway_port::remove_socket;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -121,7 +122,7 @@ fn check_owner(directory: &File) -> io::Result<()> {
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
         // The next daemon tries again after a failure.
-        let _ = self.remove_sockets();
+        [CONTROL_SOCKET, ATTACH_SOCKET].iter().for_each(|name| remove_socket(&self.link, &self.socket(name)));
     }
 }
 

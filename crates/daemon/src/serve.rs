@@ -14,7 +14,8 @@ use std::time::Duration;
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
 use ringway_api::patience;
 use ringway_config::{Config, Host};
-use ringway_keeper::Link;
+use ringway_keeper::opener::use_in_process;
+use ringway_keeper::{Link, NotStarted};
 use ringway_port_device::unclosed_devices;
 use ringway_port_process::AttachServer;
 use ringway_runtime::{fatal, log};
@@ -29,7 +30,8 @@ use crate::daemon::settle::{settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
 use crate::http::{routes, server};
 use crate::runtime_dir::{ClaimError, RuntimeDir};
-use crate::state_file::StateFile;
+use crate::sandbox;
+use crate::state_file::{KeptState, StateFile};
 
 /// Interval between two sweeps of the MAC tables, and between two attempts to open ports that are not open.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
@@ -90,6 +92,9 @@ pub enum ServeError {
     /// The runtime directory cannot be claimed.
     #[error(transparent)]
     Claim(#[from] ClaimError),
+    /// The keeper cannot be heard.
+    #[error(transparent)]
+    Keeper(#[from] NotStarted),
     /// A part of the configuration cannot be had.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -132,17 +137,35 @@ pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeErr
     let runtime = runtime.map_err(|why| system("cannot start the control thread", why))?;
     let claim = RuntimeDir::claim(&options.runtime_dir, &options.keeper)?;
     raise_descriptor_limit();
+    let state = StateFile::open(&options.config.state.file, claim.path(), options.file.as_deref())
+        .map_err(Refused::Conflict)?;
+    let kept = state.read();
+    let keeper = options.keeper.clone();
+    let missing = if keeper.is_kept() { sandbox::give_up_first() } else { Vec::new() };
+    log::start();
+    missing.iter().for_each(|missing| tracing::warn!("{missing}"));
+    keeper.listen()?;
+    use_in_process(keeper.opener());
     if let Some(closer) = options.closer {
         ringway_port::start_closer(closer);
     }
-    let result = runtime.block_on(run(&claim, options, notify));
+    if keeper.is_kept() {
+        sandbox::give_up_rest().iter().for_each(|missing| tracing::warn!("{missing}"));
+    }
+    let result = runtime.block_on(run(&claim, state, kept, options, notify));
     // With what the tasks of the API still have.
     drop(runtime);
     ringway_port::end_closer();
     result
 }
 
-async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)) -> Result<(), ServeError> {
+async fn run(
+    claim: &RuntimeDir,
+    state: StateFile,
+    kept: KeptState,
+    options: Options,
+    mut notify: impl FnMut(Event),
+) -> Result<(), ServeError> {
     let listen_to = |kind| signal(kind).map_err(|why| system("cannot listen to signals", why));
     let mut terminate = listen_to(SignalKind::terminate())?;
     let mut interrupt = listen_to(SignalKind::interrupt())?;
@@ -150,9 +173,6 @@ async fn run(claim: &RuntimeDir, options: Options, mut notify: impl FnMut(Event)
     claim.keeper().hears_signals();
 
     let sockets = options.config.sockets.clone();
-    let state = StateFile::open(&options.config.state.file, claim.path(), options.file.as_deref())
-        .map_err(Refused::Conflict)?;
-    let kept = state.read();
     let host = Host::here(claim.path());
     let (running, contradictions) = Running::new(options.file, options.config, &kept.changes, host);
     contradictions.iter().for_each(|said| tracing::warn!("{said}"));

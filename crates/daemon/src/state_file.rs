@@ -4,13 +4,16 @@
 //! switch's user or to root and nobody else can write to it. A file that cannot be used is renamed, and the switch starts without it.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ringway_api::paths::STATE_FILE;
 use ringway_config::changes::{Changes, text};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use ringway_keeper::opener::{Ask, of_process};
+use rustix::fs::{FlockOperation, MemfdFlags, OFlags, flock};
 use rustix::io::Errno;
 
 /// Most names in a message of what is lost.
@@ -18,6 +21,9 @@ const NAMED_MOST: usize = 16;
 
 /// Most files that could not be used and are left beside the state file.
 const REFUSED_MOST: usize = 9;
+
+/// Longest wait for the opener. A disk that does not answer costs what is written only.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// The state file of a daemon.
 #[derive(Debug)]
@@ -48,16 +54,11 @@ impl StateFile {
     /// # Errors
     /// Another daemon has it: the message for users.
     pub fn open(configured: &Path, runtime_dir: &Path, config: Option<&Path>) -> Result<Self, String> {
-        let own = runtime_dir.join(STATE_FILE);
-        let of = config.map_or_else(
-            || "no configuration file".to_owned(),
-            |file| format!("{:?}", file.canonicalize().unwrap_or_else(|_| file.to_owned())),
-        );
-        // By whatever path: the same file is not another one.
-        let configured = &with_real_folder(configured);
-        if configured.as_os_str().is_empty() || *configured == own {
-            return Ok(Self { path: own, older: None, of, _lock: None });
+        let file = Self::locate(configured, runtime_dir, config);
+        if file.older.is_none() {
+            return Ok(file);
         }
+        let configured = &file.path;
         let lock = with_suffix(configured, ".lock");
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = OpenOptions::new();
@@ -72,7 +73,22 @@ impl StateFile {
                 configured.display()
             ));
         }
-        Ok(Self { path: configured.to_owned(), older: Some(own), of, _lock: lock })
+        Ok(Self { _lock: lock, ..file })
+    }
+
+    /// The same file, which another process of this daemon has locked.
+    pub fn locate(configured: &Path, runtime_dir: &Path, config: Option<&Path>) -> Self {
+        let own = runtime_dir.join(STATE_FILE);
+        let of = config.map_or_else(
+            || "no configuration file".to_owned(),
+            |file| format!("{:?}", file.canonicalize().unwrap_or_else(|_| file.to_owned())),
+        );
+        // By whatever path: the same file is not another one.
+        let configured = with_real_folder(configured);
+        if configured.as_os_str().is_empty() || configured == own {
+            return Self { path: own, older: None, of, _lock: None };
+        }
+        Self { path: configured, older: Some(own), of, _lock: None }
     }
 
     /// The file's path.
@@ -108,19 +124,60 @@ impl StateFile {
     /// # Errors
     /// The old contents remain: the message for users.
     pub fn write(&self, changes: &Changes) -> Result<(), String> {
-        let remove_older = || self.older.as_deref().map_or(Ok(()), removed);
-        let done = if changes.is_empty() {
-            // The older one first: it is read where the other is missing.
-            remove_older().and_then(|()| removed(&self.path))
-        } else {
-            let contents = text::write(changes, &self.of);
-            if contents.len() > text::STATE_MAX {
-                return Err(format!("what commands changed is larger than {} MiB", text::STATE_MAX >> 20));
+        let contents = (!changes.is_empty()).then(|| text::write(changes, &self.of));
+        if contents.as_ref().is_some_and(|contents| contents.len() > text::STATE_MAX) {
+            return Err(format!("what commands changed is larger than {} MiB", text::STATE_MAX >> 20));
+        }
+        let opener = of_process();
+        let done = match contents.as_deref().map(in_memory).transpose() {
+            Ok(file) => {
+                let files: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+                match opener.ask_done(&Ask::State, &files, WRITTEN_WITHIN) {
+                    None => self.put(contents.as_deref()),
+                    Some(done) => done.map(drop),
+                }
             }
-            replace(&self.path, &contents).and_then(|()| remove_older())
+            Err(why) => Err(why),
         };
         done.map_err(|why| format!("cannot write {}: {why}", self.path.display()))
     }
+
+    /// Does what the switch asks the opener about the file: replaces it by the contents of this memory file, or removes it.
+    ///
+    /// # Errors
+    /// The old contents remain.
+    pub fn answer(&self, contents: Option<OwnedFd>) -> io::Result<()> {
+        let contents = contents.map(text_of).transpose()?;
+        self.put(contents.as_deref())
+    }
+
+    fn put(&self, contents: Option<&str>) -> io::Result<()> {
+        let remove_older = || self.older.as_deref().map_or(Ok(()), removed);
+        match contents {
+            // The older one first: it is read where the other is missing.
+            None => remove_older().and_then(|()| removed(&self.path)),
+            Some(contents) => replace(&self.path, contents).and_then(|()| remove_older()),
+        }
+    }
+}
+
+/// The text of a memory file.
+fn text_of(file: OwnedFd) -> io::Result<String> {
+    let mut file = File::from(file);
+    if !file.metadata()?.is_file() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    file.seek(SeekFrom::Start(0))?;
+    let mut text = String::new();
+    file.take(text::STATE_MAX as u64).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// A memory file with this text.
+fn in_memory(text: &str) -> io::Result<OwnedFd> {
+    let mut file = File::from(rustix::fs::memfd_create("ringway-state", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    Ok(file.into())
 }
 
 /// Returns the bytes of a file that counts. `None`: there is none.

@@ -69,7 +69,9 @@ mod unacceptable;
 
 #[cfg(feature = "compiler")]
 pub use compile::{NotCompiled, compile};
-pub use compiler::{Bounds, COMPILER, Compiler, NO_MEMORY, REFUSED, TOO_MUCH_MEMORY};
+pub use compiler::{
+    Bounds, COMPILER, Compiler, NO_MEMORY, REFUSED, TOO_MUCH_MEMORY, start_for_switch as start_compiler_for_switch,
+};
 pub use fault::{Fault, FaultKind};
 pub use limits::{
     CALL_TIME, COMPILER_MEMORY, COMPILER_TIME, COMPILER_WAIT, CONFIG_MAX, INTERFACE, MEMORY_MAX, MESSAGE_MAX,

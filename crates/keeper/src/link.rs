@@ -138,10 +138,19 @@ impl Link {
         for name in cut {
             inner.say(&Message::Release { token: 0, name }, &[]);
         }
-        let hears = Arc::clone(&inner);
-        let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || hears.listen());
-        thread.map_err(|_| NotStarted::Keeper)?;
         Ok(Self(Some(inner)))
+    }
+
+    /// Starts the threads that hear the keeper and the opener. Before, the process has one thread only, and waits for neither.
+    ///
+    /// # Errors
+    /// There can be no thread.
+    pub fn listen(&self) -> Result<(), NotStarted> {
+        let Some(inner) = &self.0 else { return Ok(()) };
+        inner.opener.listen();
+        let hears = Arc::clone(inner);
+        let thread = std::thread::Builder::new().name("keeper".to_owned()).spawn(move || hears.listen());
+        thread.map(drop).map_err(|_| NotStarted::Keeper)
     }
 
     /// Returns true if a keeper started this process.

@@ -78,7 +78,7 @@ use ringway_port::port_io::PortIo;
 use ringway_runtime::Signal;
 
 use crate::virtqueue::Record;
-pub use crate::virtqueue::{InflightNote, InflightRange};
+pub use crate::virtqueue::{InflightNote, InflightRange, answer_about_record};
 pub use ringway_port::front_end::{Observer, Role, State};
 pub use settings::{MOST_QUEUES, Settings, Status};
 

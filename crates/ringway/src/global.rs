@@ -25,7 +25,7 @@ pub struct Global {
 }
 
 impl Global {
-    /// Starts the log on stderr at the level that the options ask for. The daemon's threads do not write it themselves.
+    /// Logs to stderr at the level that the options ask for. The daemon's threads do not write it themselves; its lines wait for [`log::start`].
     pub fn log_to_stderr(&self, is_daemon: bool) {
         let level = match self.verbose {
             0 => LevelFilter::INFO,
@@ -36,7 +36,7 @@ impl Global {
         let filter = asked.and_then(|directives| directives.parse::<Targets>().ok());
         let filter = filter.unwrap_or_else(|| Targets::new().with_default(level));
         let writer = if is_daemon {
-            log::start();
+            log::hold();
             BoxMakeWriter::new(log::stderr)
         } else {
             BoxMakeWriter::new(std::io::stderr)

@@ -43,6 +43,7 @@ fn command(program: &Path, role: Role) -> Command {
 
 /// Keeps a switch until it ends as it was told to, or cannot start.
 pub fn keep(runtime_dir: &Path) -> ExitCode {
+    log::start();
     let options = Options {
         command,
         end_within: patience(END_WITHIN),

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,17 @@ pub fn stderr() -> &'static Lines {
     &STDERR
 }
 
+/// Lines are said and not written yet: no thread may be started.
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// Holds lines back until [`start`] or [`flush`]: what a process gives up at its start holds only for threads that it starts later.
+pub fn hold() {
+    HELD.store(true, Ordering::Relaxed);
+}
+
 /// Starts the threads. Without this, the first line starts that of its file, with the scheduling of the thread that says it.
 pub fn start() {
+    HELD.store(false, Ordering::Relaxed);
     // A file that has reached the limit of its size (RLIMIT_FSIZE) is an error for the writer then, and not the end of the process.
     // SAFETY: sets what a signal does that nothing else here uses.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -59,6 +68,9 @@ pub fn lost() -> u64 {
 
 /// Waits until all lines are written or lost, but no longer than `within`.
 pub fn flush(within: Duration) {
+    if HELD.load(Ordering::Relaxed) {
+        start();
+    }
     let deadline = Instant::now() + within;
     STDERR.flush(deadline);
     STDOUT.flush(deadline);
@@ -125,7 +137,9 @@ impl Lines {
 
     fn push(&'static self, text: Vec<u8>, is_first: bool) {
         let mut queue = self.queue();
-        self.start(&mut queue);
+        if !HELD.load(Ordering::Relaxed) {
+            self.start(&mut queue);
+        }
         let bytes = text.len() + LINE_BYTES;
         if is_first {
             queue.waiting.push_front(Line { lost: 0, text: text.into() });

@@ -1,5 +1,10 @@
 //! Who may connect to a socket: the key `access` of ports, and the section `[sockets]`.
 
+use std::io::Read;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use ringway_keeper::opener::open_to_read;
 use rustix::process::{getegid, geteuid, getgroups};
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -120,9 +125,11 @@ fn group(text: &str) -> Result<Account, String> {
     Err(format!("{what}; write a group that it is in, or run Ringway as root"))
 }
 
-/// Returns whether this process may give files to any user and group.
-fn may_give_away() -> bool {
-    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::CHOWN))
+/// Returns whether this process may give files to any user and group: as it was at the first call. Later the switch has no privileges, and its opener
+/// gives sockets away.
+pub fn may_give_away() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::CHOWN)))
 }
 
 /// Finds a user or group. The last number stands for "no change" in chown(2), and is none.
@@ -130,8 +137,10 @@ fn account(text: &str, what: &str, table: &str) -> Result<Account, String> {
     let id = match text.parse() {
         Ok(id) => Some(id),
         Err(_) => {
-            let table = std::fs::read(table).map_err(|why| format!("cannot read {table}: {why}; write a number"))?;
-            id_in(&table, text)
+            let mut read = Vec::new();
+            let done = open_to_read(Path::new(table)).and_then(|mut file| file.read_to_end(&mut read));
+            done.map_err(|why| format!("cannot read {table}: {why}; write a number"))?;
+            id_in(&read, text)
         }
     };
     match id.filter(|id| *id != u32::MAX) {

@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use ringway_config::Host;
 use ringway_keeper::NotStarted;
-use ringway_keeper::opener::{Answered, Ask, Refusal, run};
+use ringway_keeper::opener::{Answered, Ask, Refusal, Reply, Said, open_here, run};
 use ringway_port::answer_about_socket;
+use ringway_port_vhost_user::answer_about_record;
 
 use allowed::{Allowed, Thing};
 
@@ -52,9 +53,20 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             judge(Thing::Peer(path))?;
             answer_about_socket(ask, file)
         }
-        Ask::Device { .. } | Ask::Read { .. } | Ask::Compile => {
-            Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported)))
+        Ask::Read { path } => {
+            judge(Thing::File(path))?;
+            let file = open_here(path).map_err(|why| Refusal::from(&why))?;
+            Ok(Reply { said: Said::Done, files: vec![file.into()] })
         }
+        Ask::State => {
+            let at = allowed.lock().state_file();
+            at.answer(file).map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why))
+        }
+        Ask::Record { path, .. } | Ask::EndRecord { path, .. } => {
+            judge(Thing::Record(path))?;
+            answer_about_record(ask)
+        }
+        Ask::Device { .. } | Ask::Compile => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
     }
 }
 

@@ -21,6 +21,8 @@ use std::sync::atomic::AtomicBool;
 pub use bounds::{Bounds, NO_MEMORY, REFUSED, TOO_MUCH_MEMORY};
 pub use place::COMPILER;
 
+use ringway_keeper::opener::{Answered, Opener, Refusal, Reply, Said, of_process};
+
 use crate::limits::{COMPILER_WAIT, MACHINE_CODE_MAX};
 use crate::text;
 use crate::unacceptable::Unacceptable;
@@ -47,8 +49,8 @@ impl Compiler {
     /// The module cannot be compiled, or there is no compiler.
     pub(crate) fn compile(&self, module: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, Unacceptable> {
         match self {
-            Compiler::Installed => run(&place::installed()?, module, stop),
-            Compiler::At(program) => run(program, module, stop),
+            Compiler::Installed => run(&place::installed()?, &of_process(), module, stop),
+            Compiler::At(program) => run(program, &Opener::default(), module, stop),
             #[cfg(feature = "compiler")]
             Compiler::Here => crate::compile::compile(module).map_err(|why| bounds::refused(&why.to_string())),
         }
@@ -69,12 +71,23 @@ impl Compiler {
     }
 }
 
+/// Does what the switch asks the opener: starts the compiler that is installed.
+///
+/// # Errors
+/// There is none, or too many run already.
+pub fn start_for_switch() -> Answered {
+    let refused = |text: String| Refusal { text, errno: None, kind: None };
+    let program = place::installed().map_err(|why| refused(why.to_string()))?;
+    let files = process::start_for_switch(&program).map_err(|why| Refusal::from(&why))?;
+    Ok(Reply { said: Said::Done, files })
+}
+
 /// Has a process compile a module, when it is its turn.
-fn run(program: &Path, module: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, Unacceptable> {
+fn run(program: &Path, opener: &Opener, module: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, Unacceptable> {
     let failed = |what: &dyn std::fmt::Display| Unacceptable::system(&format!("{}: {what}", program.display()));
     let stopped = || Unacceptable::system("nobody waits for the program any more");
     let _turn = Turn::wait(stop).ok_or_else(stopped)?;
-    let output = process::run(program, module, COMPILER_WAIT, stop).map_err(|error| failed(&error))?;
+    let output = process::run(program, opener, module, COMPILER_WAIT, stop).map_err(|error| failed(&error))?;
     match output.end {
         End::Status(status) if status.success() => Ok(output.code),
         End::Status(status) => {

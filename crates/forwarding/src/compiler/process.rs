@@ -3,20 +3,25 @@
 //! The process is held by a descriptor (pidfd), never by its number: the number of a process that has been waited for can be another's.
 //! Its three pipes are served together, so that neither side waits for the other.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ringway_keeper::opener::{Ask, Opener};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
 use crate::limits::MACHINE_CODE_MAX;
 
+/// Longest wait for the opener to start a compiler.
+const STARTED_WITHIN: Duration = Duration::from_secs(5);
 /// Most bytes of the compiler's messages that are kept.
 const MESSAGES_MAX: usize = 4096;
 /// Most bytes that are read at once.
@@ -45,13 +50,22 @@ pub(super) struct Output {
     pub(super) end: End,
 }
 
-/// Runs a compiler for a module. It has ended when this returns.
+/// Runs a compiler for a module: this program, or by the opener the one that is installed. It has ended when this returns, or soon after.
 ///
 /// # Errors
 /// It cannot be started or waited for.
-pub(super) fn run(program: &Path, module: &[u8], within: Duration, stop: &AtomicBool) -> io::Result<Output> {
+pub(super) fn run(
+    program: &Path,
+    opener: &Opener,
+    module: &[u8],
+    within: Duration,
+    stop: &AtomicBool,
+) -> io::Result<Output> {
     let deadline = Instant::now() + within;
-    let mut process = Process::start(program)?;
+    let mut process = match opener.ask_done(&Ask::Compile, &[], STARTED_WITHIN) {
+        None => Process::start(program)?,
+        Some(files) => Process::started(files?)?,
+    };
     let (mut unwritten, mut code, mut messages) = (module, Vec::new(), Vec::new());
     let end = loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -76,12 +90,74 @@ pub(super) fn run(program: &Path, module: &[u8], within: Duration, stop: &Atomic
     Ok(Output { code, messages, end })
 }
 
+/// Most compilers that run for a switch at a time.
+const FOR_SWITCH_MOST: usize = 8;
+
+/// Starts a compiler for the switch, in the opener.
+pub(super) fn start_for_switch(program: &Path) -> io::Result<Vec<OwnedFd>> {
+    static RUNNING: AtomicUsize = AtomicUsize::new(0);
+    let running = Counted::one_of(&RUNNING, FOR_SWITCH_MOST)?;
+    let (reads, ended) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    let mut process = Process::start(program)?;
+    let pipes = [process.stdin.take(), process.stdout.take(), process.stderr.take()];
+    let watch = move || {
+        let _running = running;
+        let pidfd = process.ended.as_fd();
+        let mut ends = [PollFd::new(&pidfd, PollFlags::IN), PollFd::new(&ended, PollFlags::empty())];
+        while let Ok(0) | Err(Errno::INTR) = poll(&mut ends, None) {}
+        // Nobody reads it any more: then the compiler is ended.
+        if ends[1].revents().is_empty()
+            && let Ok(status) = process.status()
+        {
+            let _ = rustix::io::write(&ended, &status.into_raw().to_ne_bytes());
+        }
+    };
+    std::thread::Builder::new().name("compiler".to_owned()).spawn(watch)?;
+    Ok(pipes.into_iter().flatten().map(OwnedFd::from).chain([reads]).collect())
+}
+
+/// One of at most so many.
+struct Counted(&'static AtomicUsize);
+
+impl Counted {
+    fn one_of(all: &'static AtomicUsize, most: usize) -> io::Result<Self> {
+        let one = Self(all);
+        if all.fetch_add(1, Ordering::Relaxed) >= most {
+            return Err(ErrorKind::ResourceBusy.into());
+        }
+        Ok(one)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A running compiler; ended when dropped.
 struct Process {
-    pidfd: OwnedFd,
-    stdin: Option<ChildStdin>,
-    stdout: Option<ChildStdout>,
-    stderr: Option<ChildStderr>,
+    ended: Ended,
+    stdin: Option<File>,
+    stdout: Option<File>,
+    stderr: Option<File>,
+}
+
+/// Readable when the process has ended.
+enum Ended {
+    /// A child of this process.
+    Child(OwnedFd),
+    /// A child of the opener, which says the raw status.
+    Told(File),
+}
+
+impl AsFd for Ended {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Child(pidfd) => pidfd.as_fd(),
+            Self::Told(pipe) => pipe.as_fd(),
+        }
+    }
 }
 
 impl Process {
@@ -99,17 +175,28 @@ impl Process {
                 return Err(error.into());
             }
         };
-        let process =
-            Process { pidfd, stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take() };
-        process.stdin.as_ref().map_or(Ok(()), |pipe| ioctl_fionbio(pipe, true))?;
-        process.stdout.as_ref().map_or(Ok(()), |pipe| ioctl_fionbio(pipe, true))?;
-        process.stderr.as_ref().map_or(Ok(()), |pipe| ioctl_fionbio(pipe, true))?;
-        Ok(process)
+        let [stdin, stdout, stderr] = [
+            child.stdin.take().map(OwnedFd::from),
+            child.stdout.take().map(OwnedFd::from),
+            child.stderr.take().map(OwnedFd::from),
+        ]
+        .map(|pipe| pipe.map(File::from));
+        for pipe in [&stdin, &stdout, &stderr].into_iter().flatten() {
+            ioctl_fionbio(pipe, true)?;
+        }
+        Ok(Process { ended: Ended::Child(pidfd), stdin, stdout, stderr })
+    }
+
+    /// The process that the opener has started.
+    fn started(files: Vec<OwnedFd>) -> io::Result<Process> {
+        let files = <[OwnedFd; 4]>::try_from(files).map_err(|_| io::Error::from(ErrorKind::InvalidData))?;
+        let [stdin, stdout, stderr, ended] = files.map(File::from);
+        Ok(Process { ended: Ended::Told(ended), stdin: Some(stdin), stdout: Some(stdout), stderr: Some(stderr) })
     }
 
     /// Waits until there is something to do, or for this long. Returns true if it has ended.
     fn wait(&self, most: Duration) -> io::Result<bool> {
-        let mut places = vec![PollFd::new(&self.pidfd, PollFlags::IN)];
+        let mut places = vec![PollFd::new(&self.ended, PollFlags::IN)];
         places.extend(self.stdin.iter().map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
         places.extend(self.stdout.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         places.extend(self.stderr.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
@@ -121,25 +208,35 @@ impl Process {
     }
 
     /// How it ended, once it has.
-    fn status(&self) -> io::Result<ExitStatus> {
-        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
+    fn status(&mut self) -> io::Result<ExitStatus> {
+        let unseen = || io::Error::other("its end cannot be seen");
+        let pidfd = match &mut self.ended {
+            Ended::Told(pipe) => {
+                let mut raw = [0; 4];
+                pipe.read_exact(&mut raw).map_err(|_| unseen())?;
+                return Ok(ExitStatus::from_raw(i32::from_ne_bytes(raw)));
+            }
+            Ended::Child(pidfd) => pidfd,
+        };
+        let status = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG)?;
         // The form that wait(2) gives: the exit code in the second byte, or the signal in the first.
         let code = status.as_ref().and_then(|status| status.exit_status()).map(|code| code << 8);
         let raw = code.or_else(|| status.and_then(|status| status.terminating_signal()));
-        raw.map(ExitStatus::from_raw).ok_or_else(|| io::Error::other("its end cannot be seen"))
+        raw.map(ExitStatus::from_raw).ok_or_else(unseen)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        let Ended::Child(pidfd) = &self.ended else { return };
         // Both fail if it has ended and was waited for.
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        let _ = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
     }
 }
 
 /// Writes what there is room for. Closes the pipe after the last byte, or if the compiler does not read any more: its end says why.
-fn write(pipe: &mut Option<ChildStdin>, unwritten: &mut &[u8]) {
+fn write(pipe: &mut Option<File>, unwritten: &mut &[u8]) {
     let Some(open) = pipe else { return };
     match open.write(unwritten) {
         Ok(written) => *unwritten = &unwritten[written..],
@@ -195,7 +292,8 @@ mod tests {
 
     /// Runs a shell, whose script is the module.
     fn shell(script: &str, within: Duration, stop: bool) -> Output {
-        run(Path::new("/bin/sh"), script.as_bytes(), within, &AtomicBool::new(stop)).expect("a shell")
+        run(Path::new("/bin/sh"), &Opener::default(), script.as_bytes(), within, &AtomicBool::new(stop))
+            .expect("a shell")
     }
 
     #[test]

@@ -59,8 +59,26 @@ pub enum Ask {
         path: PathBuf,
     },
     /// Start the compiler of forwarding programs. The answer is [`Said::Done`], with its standard input, output and error, and a pipe that says how
-    /// it ended. Its end is the end of that pipe's other reader.
+    /// it ended: the raw status, four bytes. It is ended when nobody has the pipe's other end any more.
     Compile,
+    /// Replace the state file by the contents of the memory file beside this; without one, remove it. The answer is [`Said::Done`].
+    State,
+    /// Open the in-flight record of a port, whose file has so many bytes. The answer is [`Said::Done`], with the locked file.
+    Record {
+        /// The path.
+        path: PathBuf,
+        /// Bytes of the file.
+        size: u64,
+    },
+    /// Put the file of an in-flight record aside, or remove it, if the path is still this one. The answer is [`Said::Done`].
+    EndRecord {
+        /// The path.
+        path: PathBuf,
+        /// The file.
+        identity: Identity,
+        /// Something in it is needed yet.
+        keep: bool,
+    },
 }
 
 /// A network namespace.

@@ -3,15 +3,18 @@
 //!
 //! - [`Ask`] and [`Reply`]: what the switch asks, and the answer, as JSON after a number. Files are beside both.
 //! - [`Opener`]: the switch's side. The default has no opener: this process opens for itself.
+//! - [`open_to_read`]: files of the configuration, which parts of the program read that know of no switch.
 //! - [`run`]: the opener's side: a thread for each question, because the kernel may take long to answer.
 //!
 //! Whatever the switch asks may be forged. The opener looks up what it may have ([`run`] leaves that to its caller).
 
 mod ask;
+mod files;
 mod server;
 mod switch;
 
 pub use ask::{Access, Ask, Identity, Place, Refusal, Reply, Said};
+pub use files::{of_process, open_here, open_to_read, use_in_process};
 pub use server::{Answered, run};
 pub use switch::Opener;
 

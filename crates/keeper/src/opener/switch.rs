@@ -23,6 +23,8 @@ pub struct Opener(Option<Arc<Mutex<Asked>>>);
 /// The present process, and the questions to it.
 #[derive(Debug, Default)]
 struct Asked {
+    /// A thread hears answers.
+    listens: bool,
     socket: Option<Arc<OwnedFd>>,
     next: u64,
     waiting: HashMap<u64, Sender<Result<Reply, Refusal>>>,
@@ -41,19 +43,27 @@ impl Opener {
         // A stopped opener holds up its caller only so long.
         let _ = sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TAKEN_WITHIN));
         let socket = Arc::new(socket);
-        let before = {
+        let (before, listens) = {
             let mut asked = asked.lock();
             asked.waiting.clear();
-            asked.socket.replace(Arc::clone(&socket))
+            (asked.socket.replace(Arc::clone(&socket)), asked.listens)
         };
         // Its thread reads the end.
         before.map(|before| shutdown(&*before, Shutdown::Both));
-        let hears = Arc::clone(asked);
-        let thread = std::thread::Builder::new().name("opener".to_owned()).spawn(move || listen(&hears, &socket));
-        if let Err(why) = thread {
-            tracing::error!("nothing can be opened: no thread: {why}");
-            asked.lock().socket = None;
+        if listens {
+            start(asked, socket);
         }
+    }
+
+    /// Starts to hear answers. Before, no thread is started, and nothing can be asked.
+    pub(crate) fn listen(&self) {
+        let Some(asked) = &self.0 else { return };
+        let socket = {
+            let mut asked = asked.lock();
+            asked.listens = true;
+            asked.socket.clone()
+        };
+        socket.into_iter().for_each(|socket| start(asked, socket));
     }
 
     /// Asks, and waits for the answer at most so long. `None`: there is no opener, and this process opens for itself.
@@ -68,6 +78,15 @@ impl Opener {
             Said::Done => Ok(reply.files),
             other => Err(io::Error::other(format!("the opener says {other:?}"))),
         }))
+    }
+}
+
+fn start(asked: &Arc<Mutex<Asked>>, socket: Arc<OwnedFd>) {
+    let hears = Arc::clone(asked);
+    let thread = std::thread::Builder::new().name("opener".to_owned()).spawn(move || listen(&hears, &socket));
+    if let Err(why) = thread {
+        tracing::error!("nothing can be opened: no thread: {why}");
+        asked.lock().socket = None;
     }
 }
 

@@ -44,13 +44,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use ringway_keeper::opener::{Answered, Ask, Identity, Refusal, Reply, Said, of_process};
 use ringway_memory::{Kept, MapError, Mapping, OverQuota, Quota};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, flock};
 use rustix::io::Errno;
 
 use ringway_port::guest::{Area, check_backing};
 
+/// Longest wait for the opener.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes for each queue: a cache line, as another poller may write each.
 const STRIDE: usize = 64;
 /// Words of a queue's line.
@@ -152,35 +156,18 @@ impl Record {
     /// # Errors
     /// The file cannot be made at `path`.
     pub fn open(path: &Path, queues: u16) -> io::Result<Record> {
-        // Fails if no file was kept aside, which is the normal case.
-        let _ = std::fs::rename(kept_path(path), path);
-        Self::open_at(path, bytes(queues))
-            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-    }
-
-    fn open_at(path: &Path, size: u64) -> io::Result<Record> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let open = || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-        let lock = |file: &OwnedFd| flock(file, FlockOperation::NonBlockingLockExclusive);
-        let mut file = open()?;
-        if lock(&file) == Err(Errno::WOULDBLOCK) {
-            std::fs::remove_file(path)?;
-            file = open()?;
-            lock(&file)?;
-        }
-        if rustix::fs::fstat(&file)?.st_size != size as i64 {
-            // Writes zeroes, so that the pages exist.
-            rustix::fs::ftruncate(&file, 0)?;
-            rustix::io::pwrite(&file, &vec![0; size as usize], 0)?;
-        }
-        let memory = Arc::new(Inflight { mapping: Arc::new(Mapping::shared_at(file.as_fd(), 0, size as usize)?) });
-        Ok(Record { path: path.to_owned(), file, memory })
-    }
-
-    /// Returns true if the file at the path is this one.
-    fn is_in_place(&self) -> bool {
-        let (Ok(own), Ok(there)) = (rustix::fs::fstat(&self.file), rustix::fs::lstat(&self.path)) else { return false };
-        (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
+        let size = bytes(queues);
+        let ask = Ask::Record { path: path.to_owned(), size };
+        let file = match of_process().ask_done(&ask, &[], ANSWERED_WITHIN) {
+            None => open_here(path, size),
+            Some(files) => {
+                files.and_then(|files| files.into_iter().next().ok_or_else(|| io::ErrorKind::InvalidData.into()))
+            }
+        };
+        let mapped = file.and_then(|file| Ok((Mapping::shared_at(file.as_fd(), 0, size as usize)?, file)));
+        let (mapping, file) =
+            mapped.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        Ok(Record { path: path.to_owned(), file, memory: Arc::new(Inflight { mapping: Arc::new(mapping) }) })
     }
 
     fn holds_a_position(&self) -> bool {
@@ -191,14 +178,63 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        let Ok(own) = rustix::fs::fstat(&self.file) else { return };
+        let (identity, keep) = ((own.st_dev, own.st_ino), self.holds_a_position());
+        let ask = Ask::EndRecord { path: self.path.clone(), identity, keep };
         // If the file cannot be removed, it is harmless.
-        if !self.is_in_place() {
-        } else if self.holds_a_position() {
-            let _ = std::fs::rename(&self.path, kept_path(&self.path));
-            remove_oldest(&self.path);
-        } else {
-            let _ = std::fs::remove_file(&self.path);
+        if of_process().ask_done(&ask, &[], ANSWERED_WITHIN).is_none() {
+            end_here(&self.path, identity, keep);
         }
+    }
+}
+
+/// Does what the switch asks the opener about records.
+///
+/// # Errors
+/// The kernel refuses, or the question is about something else.
+pub fn answer_about_record(ask: &Ask) -> Answered {
+    let files = match ask {
+        Ask::Record { path, size } if *size <= bytes(u16::MAX) => open_here(path, *size).map(|file| vec![file]),
+        Ask::EndRecord { path, identity, keep } => {
+            end_here(path, *identity, *keep);
+            Ok(Vec::new())
+        }
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    };
+    files.map(|files| Reply { said: Said::Done, files }).map_err(|why| Refusal::from(&why))
+}
+
+/// Makes the locked file of a record, or opens the one that a predecessor has left.
+fn open_here(path: &Path, size: u64) -> io::Result<OwnedFd> {
+    // Fails if no file was kept aside, which is the normal case.
+    let _ = std::fs::rename(kept_path(path), path);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let open = || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+    let lock = |file: &OwnedFd| flock(file, FlockOperation::NonBlockingLockExclusive);
+    let mut file = open()?;
+    if lock(&file) == Err(Errno::WOULDBLOCK) {
+        std::fs::remove_file(path)?;
+        file = open()?;
+        lock(&file)?;
+    }
+    if rustix::fs::fstat(&file)?.st_size != size as i64 {
+        // Writes zeroes, so that the pages exist.
+        rustix::fs::ftruncate(&file, 0)?;
+        rustix::io::pwrite(&file, &vec![0; size as usize], 0)?;
+    }
+    Ok(file)
+}
+
+/// Removes the file at the path, or keeps it aside, if it is this one.
+fn end_here(path: &Path, own: Identity, keep: bool) {
+    if !rustix::fs::lstat(path).is_ok_and(|there| (there.st_dev, there.st_ino) == own) {
+        return;
+    }
+    if keep {
+        let _ = std::fs::rename(path, kept_path(path));
+        remove_oldest(path);
+    } else {
+        let _ = std::fs::remove_file(path);
     }
 }
 

@@ -72,6 +72,7 @@ pub use fault::RingFault;
 pub use features::{
     F_ANY_LAYOUT, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, F_MRG_RXBUF, F_RING_PACKED, F_RING_RESET, F_VERSION_1,
 };
+pub use inflight::answer_about_record;
 pub(crate) use inflight::{ANY_RING, Inflight, InflightError, Record};
 pub use inflight::{InflightNote, InflightRange};
 pub use packed::Packed;

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
+use ringway_keeper::Link;
 use ringway_keeper::opener::{Access, Answered, Ask, Identity, Opener, Refusal, Said};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -56,6 +57,11 @@ pub(super) fn remove_at(opener: &Opener, path: &Path, own: Option<Identity>) {
     if opener.ask_done(&Ask::Remove { path: path.to_owned(), identity }, &[], ANSWERED_WITHIN).is_none() {
         remove_own(path, own);
     }
+}
+
+/// Removes a socket of Ringway's own, whatever it is.
+pub fn remove_socket(keeper: &Link, path: &Path) {
+    remove_at(&keeper.opener(), path, identity(path));
 }
 
 /// Does what the switch asks the opener about sockets.

@@ -1,16 +1,14 @@
 //! `ringway port`: adds, changes, lists and removes ports while frames flow.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Subcommand;
-use ringway_api::paths::KEEPER_SOCKET;
 use ringway_api::types::PortStatus;
 use ringway_commands::context::{Context, fail};
 use ringway_commands::out::{self, Table};
 use ringway_config::KeyScope;
-use serde_json::{Value as Json, json};
 
+use super::grants::grant;
 use super::keys::{KeyValue, Operation, help};
 use super::words;
 
@@ -79,9 +77,6 @@ struct Changed {
     keys: Vec<String>,
 }
 
-/// Longest wait for the keeper.
-const GRANTED_WITHIN: Duration = Duration::from_secs(2);
-
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
@@ -89,7 +84,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     match args.what {
         What::Add(Added { name, keys }) => words::change("port add", scope, &name, &keys, |port, keys| {
             let keys = keys.to_json();
-            grant(context, &name, &keys);
+            grant(context, "port", name.rsplit_once(':').map_or(&*name, |(_, name)| name), &keys);
             client.add_port(port, &keys)
         }),
         What::Set(Changed { name, keys }) => {
@@ -103,14 +98,6 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
             Ok(ports) => out::print(&list(&ports)),
         },
     }
-}
-
-/// Lets the switch have the port's device or socket: on its own it may have only what its configuration file names. Where this fails, the switch says
-/// what it may not have.
-fn grant(context: &Context, name: &str, keys: &Json) {
-    let name = name.rsplit_once(':').map_or(name, |(_, name)| name);
-    let line = json!({ "port": name, "keys": keys }).to_string();
-    let _ = ringway_keeper::grant(&context.runtime_dir.join(KEEPER_SOCKET), &line, GRANTED_WITHIN);
 }
 
 fn list(ports: &[PortStatus]) -> String {

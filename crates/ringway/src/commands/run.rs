@@ -119,6 +119,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
 
 /// Opens for the switch what that may not open itself.
 fn open_for_switch(config: Option<PathBuf>, context: &Context) -> ExitCode {
+    log::start();
     // The keeper writes there what administrators grant.
     let grants = rustix::stdio::stdout().try_clone_to_owned().ok().map(File::from);
     let options = opener::Options { file: config, runtime_dir: context.runtime_dir.clone(), grants };

@@ -11,6 +11,7 @@ use ringway_commands::out::{self, Table};
 use ringway_config::keys::{Name, Node, Value};
 use ringway_config::{KeyScope, ProgramKeys};
 
+use super::grants::grant;
 use super::keys::{KeyValue, Operation, help};
 use super::words;
 
@@ -67,7 +68,11 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     match args.what {
         What::Set(Changed { name, keys }) => {
             let client = context.client().patience(LOAD_WITHIN);
-            let ask = |name: &Name, keys: &Node| client.set_switch(name, &with_absolute_paths(keys.clone()).to_json());
+            let ask = |name: &Name, keys: &Node| {
+                let keys = with_absolute_paths(keys.clone()).to_json();
+                grant(context, "switch", name.as_str(), &keys);
+                client.set_switch(name, &keys)
+            };
             words::change("switch set", KeyScope::Switch, &name, &keys, ask)
         }
         What::Tell { name, text } => tell(context, &name, &text),

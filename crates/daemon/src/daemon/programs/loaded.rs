@@ -1,7 +1,6 @@
 //! A loaded program, and its files.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::path::Path;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 use ringway_api::program::ProgramStatus;
 use ringway_config::ProgramKeys;
 use ringway_forwarding::{CONFIG_MAX, Compiler, Load, MODULE_MAX, Program, ProgramState, Unacceptable};
+use ringway_keeper::opener::open_to_read;
 
 use super::wanted::{NotLoaded, Wanted};
 pub use ringway_forwarding::Runtime;
@@ -146,10 +146,7 @@ fn read_config(keys: &ProgramKeys) -> Result<Cow<'_, str>, String> {
 
 /// Reads a regular file of at most so many bytes.
 fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
-    use std::os::unix::fs::OpenOptionsExt;
-    // A named pipe without a writer must not block.
-    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let file = open_to_read(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }

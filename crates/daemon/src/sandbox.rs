@@ -1,0 +1,28 @@
+//! What the switch gives up at its start, in stages. A machine that does not allow one has the others.
+
+use ringway_config::kinds::access::may_give_away;
+use ringway_memory::can_limit_holes;
+use ringway_sandbox::{Files, Missing, Refusal, give_up_calls, give_up_files, give_up_privileges};
+
+use crate::inject;
+
+/// Gives up privileges and files. This process has one thread yet: what others would keep, they would have for all.
+pub fn give_up_first() -> Vec<Missing> {
+    // What is decided by privileges that the opener still has, and what is opened once.
+    let _ = (may_give_away(), can_limit_holes());
+    let files = Files { write: inject::directories() };
+    [only_thread(), give_up_privileges(), give_up_files(&files)].into_iter().filter_map(Result::err).collect()
+}
+
+/// Gives up system calls, when all processes have been started that the switch starts itself.
+pub fn give_up_rest() -> Vec<Missing> {
+    let refusal = if inject::kills() { Refusal::Kill } else { Refusal::Error };
+    give_up_calls(refusal).err().into_iter().collect()
+}
+
+fn only_thread() -> Result<(), Missing> {
+    match std::fs::read_dir("/proc/self/task").map(Iterator::count) {
+        Ok(1) => Ok(()),
+        _ => Err("the switch keeps its access to files: other threads were started before it was given up".to_owned()),
+    }
+}

@@ -1,0 +1,231 @@
+//! System calls: those that the switch and its libraries make after the start. All others are refused.
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter_all_threads,
+};
+
+use crate::Missing;
+
+/// What happens to a system call that is not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It fails with EPERM.
+    Error,
+    /// It ends the process. For tests.
+    Kill,
+}
+
+/// Calls that are allowed whatever their arguments.
+const ALLOWED: &[c_long] = &[
+    // Descriptors.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_lseek,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_pipe2,
+    libc::SYS_eventfd2,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_io_setup,
+    libc::SYS_io_submit,
+    libc::SYS_io_getevents,
+    libc::SYS_io_destroy,
+    // Files. Which ones there are is Landlock's part.
+    libc::SYS_openat,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_fchmod,
+    libc::SYS_flock,
+    libc::SYS_memfd_create,
+    // Memory.
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_mincore,
+    libc::SYS_msync,
+    libc::SYS_brk,
+    libc::SYS_membarrier,
+    libc::SYS_userfaultfd,
+    // Threads, time and signals.
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_setpriority,
+    libc::SYS_getpriority,
+    libc::SYS_getcpu,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // The process itself.
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getgroups,
+    libc::SYS_getrusage,
+    libc::SYS_getrandom,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_capget,
+    libc::SYS_prctl,
+    // Peers and children: signals go to this process and its children only (Landlock), and to nobody by number.
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+    // Sockets that are there.
+    libc::SYS_socketpair,
+    libc::SYS_listen,
+    libc::SYS_accept4,
+    libc::SYS_shutdown,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockopt,
+];
+
+/// Older names of some of them.
+#[cfg(target_arch = "x86_64")]
+const ALLOWED_HERE: &[c_long] = &[
+    libc::SYS_dup2,
+    libc::SYS_pipe,
+    libc::SYS_epoll_wait,
+    libc::SYS_poll,
+    libc::SYS_select,
+    libc::SYS_open,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_unlink,
+    libc::SYS_rename,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const ALLOWED_HERE: &[c_long] = &[];
+
+/// Requests of ioctl(2) by which a process writes into its terminal's input.
+const TERMINAL_REQUESTS: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+
+/// Bits of clone(2) by which a thread would leave a namespace.
+const NAMESPACES: u64 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u64;
+
+/// Gives up all other calls, in all threads of the process.
+///
+/// # Errors
+/// The kernel has no seccomp filters.
+pub fn give_up_calls(refusal: Refusal) -> Result<(), Missing> {
+    let install = || {
+        // Its flags are in memory, where a filter does not see them: the library then takes clone(2).
+        let no_clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        let clone3 = filter(no_clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
+        let refused = match refusal {
+            Refusal::Error => SeccompAction::Errno(libc::EPERM as u32),
+            Refusal::Kill => SeccompAction::KillProcess,
+        };
+        let others = filter(allowed()?, refused, SeccompAction::Allow)?;
+        apply_filter_all_threads(&clone3)?;
+        apply_filter_all_threads(&others)
+    };
+    install().map_err(|why: seccompiler::Error| format!("the switch may still make all system calls: {why}"))
+}
+
+fn filter(
+    rules: BTreeMap<c_long, Vec<SeccompRule>>,
+    others: SeccompAction,
+    these: SeccompAction,
+) -> Result<BpfProgram, seccompiler::Error> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, others, these, arch)?.try_into()?)
+}
+
+fn allowed() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::Error> {
+    use SeccompCmpArgLen::{Dword, Qword};
+    use SeccompCmpOp::{Eq, MaskedEq, Ne};
+    let rule = |conditions: Vec<SeccompCondition>| SeccompRule::new(conditions);
+    let is = |argument, length, op, value| SeccompCondition::new(argument, length, op, value);
+    let mut rules: BTreeMap<_, _> =
+        ALLOWED.iter().chain(ALLOWED_HERE).chain(&[libc::SYS_clone3]).map(|call| (*call, Vec::new())).collect();
+    let own = u64::from(std::process::id());
+    let thread = libc::CLONE_THREAD as u64;
+    rules.insert(libc::SYS_clone, vec![rule(vec![is(0, Qword, MaskedEq(thread | NAMESPACES), thread)?])?]);
+    rules.insert(libc::SYS_socket, vec![rule(vec![is(0, Dword, Eq, libc::AF_UNIX as u64)?])?]);
+    rules.insert(libc::SYS_kill, vec![rule(vec![is(0, Dword, Eq, own)?])?]);
+    rules.insert(libc::SYS_tgkill, vec![rule(vec![is(0, Dword, Eq, own)?])?]);
+    rules.insert(libc::SYS_prlimit64, vec![rule(vec![is(0, Dword, Eq, 0)?])?]);
+    let requests = TERMINAL_REQUESTS.map(|request| is(1, Dword, Ne, request));
+    rules.insert(libc::SYS_ioctl, vec![rule(requests.into_iter().collect::<Result<_, _>>()?)?]);
+    Ok(rules)
+}
