@@ -15,8 +15,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::input::Receiver;
 use super::output::{Device, XdpOutput};
-use super::queue::{RECEIVE, SendingSocket, TRANSMIT};
+use super::queue::{RECEIVE, SendingSocket, TRANSMIT, TransmitRing};
 use super::sending::{Sending, XdpBell};
+use crate::positions::Positions;
 
 /// Bytes of a chunk in copy mode.
 const CHUNK: usize = 2048;
@@ -76,15 +77,16 @@ fn socket() -> (OwnedFd, UdpSocket) {
 }
 
 fn sender(socket: OwnedFd, transmit: Producer<2>) -> SendingSocket {
-    let queued = transmit.queued(&AT).expect("a ring");
-    SendingSocket { socket, transmit, queued, transfer: Transfer::Copy, frames_of_a_call: 32 }
+    let ring = TransmitRing { queued: transmit.queued(&AT).expect("a ring"), filled: transmit };
+    SendingSocket { socket, ring, transfer: Transfer::Copy, frames_of_a_call: 32 }
 }
 
 #[test]
 fn an_entry_outside_of_the_memory_costs_its_frame_only() {
     let rings = Rings::new();
     let (fill, receive) = (rings.producer(0, 2 * RECEIVE), rings.consumer(1, RECEIVE));
-    let mut receiver = Receiver::new(socket().0, memory(), receive, fill, CHUNK, false);
+    let position = Positions::new().and_then(|positions| positions.queue(0)).expect("positions");
+    let mut receiver = Receiver::new(socket().0, memory(), (receive, fill), CHUNK, position);
     let end = u64::from(RECEIVE + TRANSMIT) * CHUNK as u64;
     let entry = |address, len, continues| Entry { address, len, continues, has_metadata: false };
     rings.receive(
@@ -116,7 +118,9 @@ fn a_full_transmit_ring_calls_the_kernel_once_in_a_batch_or_for_as_many_frames_a
         let device = Device { longest: Arc::new(AtomicUsize::new(1518)), is_running, takes_pieces: true, before: 0 };
         let (sending, transmit) =
             Sending::new(SendingSocket { frames_of_a_call, ..sender(from, rings.producer(0, TRANSMIT)) });
-        let mut output = XdpOutput::new(Arc::new(sending), memory(), transmit, rings.consumer(1, TRANSMIT), device);
+        let chunks = Positions::new().and_then(|positions| positions.chunks()).expect("positions");
+        let both = (transmit, rings.consumer(1, TRANSMIT));
+        let mut output = XdpOutput::new(Arc::new(sending), memory(), both, chunks, device);
         let mut bytes = [0; 60];
         let mut batch = BatchStorage::new(1).into_batch();
         batch.push(View::private(&mut bytes), 60);
