@@ -37,7 +37,7 @@ fn of_port(name: &Name, port: &Port, runtime_dir: &Path) -> Option<Finding> {
         Some(Finding::new(keys, what, UNTIL_THEN.to_owned()))
     };
     match port.settings.own().end() {
-        End::Device { netns: Some(space), .. } if netns::now(space).is_none() => {
+        End::Device { netns: Some(space), .. } if netns::now(space).is_ok_and(|now| now.is_none()) => {
             finding("netns", format!("there is no network namespace \"{space}\""))
         }
         End::Device { device, .. } if device.starts_with('/') => {

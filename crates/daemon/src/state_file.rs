@@ -16,6 +16,9 @@ use ringway_keeper::opener::{Ask, of_process};
 use rustix::fs::{FlockOperation, MemfdFlags, OFlags, flock};
 use rustix::io::Errno;
 
+/// The end of the name of the file with grants.
+const GRANTED: &str = ".granted";
+
 /// Most names in a message of what is lost.
 const NAMED_MOST: usize = 16;
 
@@ -149,6 +152,21 @@ impl StateFile {
     pub fn answer(&self, contents: Option<OwnedFd>) -> io::Result<()> {
         let contents = contents.map(text_of).transpose()?;
         self.put(contents.as_deref())
+    }
+
+    /// What administrators have granted, beside the state: see `opener`. Who could write the file could grant: it counts as the state file does.
+    pub fn grants(&self) -> String {
+        let bytes = contents(&with_suffix(&self.path, GRANTED)).ok().flatten();
+        bytes.map_or_else(String::new, |bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Replaces them; none: removes the file.
+    ///
+    /// # Errors
+    /// The old contents remain.
+    pub fn put_grants(&self, grants: Option<&str>) -> io::Result<()> {
+        let path = with_suffix(&self.path, GRANTED);
+        grants.map_or_else(|| removed(&path), |grants| replace(&path, grants))
     }
 
     fn put(&self, contents: Option<&str>) -> io::Result<()> {

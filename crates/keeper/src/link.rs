@@ -181,6 +181,15 @@ impl Link {
         left.remove(&newest)
     }
 
+    /// Returns the names, without numbers, of what a predecessor left and nobody has taken, that begin like this.
+    #[must_use]
+    pub fn left(&self, prefix: &str) -> Vec<String> {
+        let Some(inner) = &self.0 else { return Vec::new() };
+        let left = inner.left.lock();
+        let named = left.keys().filter(|name| name.starts_with(prefix));
+        named.map(|whole| whole.rsplit_once('#').map_or(whole.as_str(), |(name, _)| name).to_owned()).collect()
+    }
+
     /// Takes what a predecessor left under names that begin like this, in the order in which it was kept.
     #[must_use]
     pub fn inherit_all(&self, prefix: &str) -> Vec<Inherited> {

@@ -154,14 +154,19 @@ pub fn receive_queues(name: &str, socket: BorrowedFd<'_>) -> Option<u32> {
 
 /// Returns the features that take VLAN tags out of received frames, as far as a device has them on, by their bits.
 pub fn tag_removal(name: &str, socket: BorrowedFd<'_>) -> io::Result<u128> {
+    let removal = tag_features(name, socket)?;
+    let active = features(name, socket)?.states.map(|[_, _, active, _]| active);
+    Ok(active.iter().rev().fold(0, |bits, &word| bits << 32 | u128::from(word)) & removal)
+}
+
+/// Returns the bits of the features that take VLAN tags out of received frames.
+pub fn tag_features(name: &str, socket: BorrowedFd<'_>) -> io::Result<u128> {
     let names = feature_names(name, socket)?;
     let removes = |text: &[u8; 32]| {
         let text = text.split(|&byte| byte == 0).next().unwrap_or_default();
         matches!(text, b"rx-vlan-hw-parse" | b"rx-vlan-stag-hw-parse")
     };
-    let removal = (0..MOST_FEATURES).filter(|&bit| removes(&names[bit])).fold(0, |bits, bit| bits | 1 << bit);
-    let active = features(name, socket)?.states.map(|[_, _, active, _]| active);
-    Ok(active.iter().rev().fold(0, |bits, &word| bits << 32 | u128::from(word)) & removal)
+    Ok((0..MOST_FEATURES).filter(|&bit| removes(&names[bit])).fold(0, |bits, bit| bits | 1 << bit))
 }
 
 /// Sets these features of a device. Those that cannot be changed stay as they are.

@@ -33,6 +33,9 @@ pub(crate) trait OpenDevice: Sized {
     /// What the descriptors do not say.
     fn note(&self) -> String;
 
+    /// Lets go of the device, which another process has now: nothing is set at it.
+    fn let_go(self) {}
+
     /// Makes a port, which holds `kept` until its descriptors are closed.
     ///
     /// # Errors
@@ -52,25 +55,90 @@ pub(crate) fn port<D: OpenDevice>(
     settings: &impl Debug,
     open: impl FnOnce() -> io::Result<D>,
 ) -> io::Result<D::Port> {
-    let place = format!("{kind}/{name} {:?}", namespace());
-    // One line, whatever is in it.
-    let settings = format!("{settings:?}");
-    if let Some(Inherited { name: whole, note, files }) = keeper.inherit(&place) {
-        let kept = Arc::new(Guard::of(keeper, whole, Some(CLOSED_WITHIN)));
-        match go_on::<D>(files, &note, &settings, &kept) {
-            Ok(port) => return Ok(port),
-            Err(why) => {
-                warn_limited(&format!("network device \"{name}\" is opened anew after the switch before: {why}"))
-            }
-        }
-        // The keeper closes the last descriptors here: another program or socket would keep the device busy.
+    let place = place(kind, name);
+    if let Some(port) = left_at::<D>(keeper, &place, name, settings) {
+        return Ok(port);
+    }
+    keep_open(keeper, &place, name, settings, open()?)
+}
+
+/// A device that was looked for with privileges, for a process that has none.
+#[derive(Debug)]
+pub struct Found {
+    /// Where it is: the beginning of the name of what is kept.
+    pub place: String,
+    /// The note and the descriptors. None: a predecessor had it open.
+    pub opened: Option<(String, Vec<OwnedFd>)>,
+}
+
+/// Opens a device in the network namespace of the calling thread, unless it is at one of the places in `left`.
+///
+/// # Errors
+/// As of [`port`].
+pub(crate) fn find<D: OpenDevice>(
+    kind: &str,
+    name: &str,
+    left: &[String],
+    open: impl FnOnce() -> io::Result<D>,
+) -> io::Result<Found> {
+    let place = place(kind, name);
+    if left.contains(&place) {
+        return Ok(Found { place, opened: None });
     }
     let device = open()?;
-    let note = format!("{settings}\n{}", device.note());
-    let kept = Guard::new(keeper, &place, note.as_bytes(), &device.files(), Some(CLOSED_WITHIN));
+    let files = device.files().into_iter().map(|file| file.try_clone_to_owned()).collect::<io::Result<_>>();
+    let opened = files.map(|files| (device.note(), files));
+    device.let_go();
+    Ok(Found { place, opened: Some(opened?) })
+}
+
+/// Makes a port of a device that another process has found. `None`: a predecessor left it in a state that cannot be gone on with, and it has to be opened
+/// anew.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn made<D: OpenDevice>(
+    keeper: &Link,
+    name: &str,
+    settings: &impl Debug,
+    found: Found,
+) -> io::Result<Option<D::Port>> {
+    let Found { place, opened } = found;
+    let Some((note, files)) = opened else { return Ok(left_at::<D>(keeper, &place, name, settings)) };
+    keep_open(keeper, &place, name, settings, D::left(files, &note)?).map(Some)
+}
+
+fn place(kind: &str, name: &str) -> String {
+    format!("{kind}/{name} {:?}", namespace())
+}
+
+/// The port of what a predecessor left at this place. What cannot be used is closed.
+fn left_at<D: OpenDevice>(keeper: &Link, place: &str, name: &str, settings: &impl Debug) -> Option<D::Port> {
+    let Inherited { name: whole, note, files } = keeper.inherit(place)?;
+    let kept = Arc::new(Guard::of(keeper, whole, Some(CLOSED_WITHIN)));
+    let gone_on = go_on::<D>(files, &note, &line(settings), &kept);
+    // The keeper closes the last descriptors when `kept` is dropped: another program or socket would keep the device busy.
+    let say = |why| warn_limited(&format!("network device \"{name}\" is opened anew after the switch before: {why}"));
+    gone_on.map_err(say).ok()
+}
+
+fn keep_open<D: OpenDevice>(
+    keeper: &Link,
+    place: &str,
+    name: &str,
+    settings: &impl Debug,
+    device: D,
+) -> io::Result<D::Port> {
+    let note = format!("{}\n{}", line(settings), device.note());
+    let kept = Guard::new(keeper, place, note.as_bytes(), &device.files(), Some(CLOSED_WITHIN));
     let kept = kept
         .map_err(|why| io::Error::new(why.kind(), format!("network device \"{name}\": cannot have it kept: {why}")))?;
     device.port(&Arc::new(kept))
+}
+
+/// Settings in one line, whatever is in them.
+fn line(settings: &impl Debug) -> String {
+    format!("{settings:?}")
 }
 
 fn go_on<D: OpenDevice>(files: Vec<OwnedFd>, note: &[u8], settings: &str, kept: &Arc<Guard>) -> io::Result<D::Port> {

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use ringway_api::types::PortStatus;
 use ringway_port::{Observer, PortIo};
+use ringway_port_device::Found;
 use rustix::fs::Stat;
 
 use super::access::Access;
@@ -38,6 +39,16 @@ pub trait PortKind: Table + Any + fmt::Debug {
     /// # Errors
     /// Its device or socket cannot be opened.
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen>;
+
+    /// Opens the network device of the port, for a switch without privileges.
+    ///
+    /// # Errors
+    /// It cannot be opened, or the kind has none.
+    fn find(&self, at: &Finding<'_>) -> Result<(Found, Option<Namespace>), CannotOpen> {
+        let _ = at;
+        let why = io::Error::from(io::ErrorKind::Unsupported);
+        Err(CannotOpen { what: "the kind of port has no network device".to_owned(), why })
+    }
 
     /// Adds the settings to the status of the port `name`, to which `macs` are bound.
     fn report(&self, name: &Name, macs: &BTreeSet<Mac>, status: &mut PortStatus) {
@@ -106,6 +117,21 @@ impl Namespace {
         Self { device: stat.st_dev, inode: stat.st_ino, process }
     }
 
+    /// The namespace with this device and inode.
+    pub fn with_number((device, inode): (u64, u64), process: Option<Process>) -> Self {
+        Self { device, inode, process }
+    }
+
+    /// Returns device and inode of its file.
+    pub fn number(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
+    /// Returns the process whose it was.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
     /// Returns true if it was a process's.
     pub fn is_of_process(&self) -> bool {
         self.process.is_some()
@@ -142,6 +168,16 @@ pub struct Opening<'a> {
     pub observer: Arc<dyn Observer>,
     /// Holds what outlives the daemon.
     pub keeper: &'a ringway_keeper::Link,
+}
+
+/// What is needed to open the device of a port, apart from its settings.
+pub struct Finding<'a> {
+    /// The addresses bound to the port.
+    pub macs: &'a BTreeSet<Mac>,
+    /// The network namespace that the device has to be in, as for [`Opening`].
+    pub namespace: Option<Namespace>,
+    /// The places of devices that predecessors left.
+    pub left: Vec<String>,
 }
 
 /// An open port.

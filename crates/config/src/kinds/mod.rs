@@ -4,13 +4,14 @@
 //! - [`contract`]: the interface of a kind for the configuration and the daemon.
 //! - [`device`], [`socket`], [`access`], [`memory`]: keys that several kinds have.
 //! - `features`: names of virtio's feature bits.
-//! - `netns`: work inside a network namespace.
+//! - [`finding`]: devices that the opener opens. `netns`: work inside a network namespace.
 
 pub mod access;
 pub mod contract;
 pub mod device;
 pub mod e1000;
 mod features;
+pub mod finding;
 pub mod memory;
 pub mod netns;
 pub mod packet;

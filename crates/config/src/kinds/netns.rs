@@ -4,12 +4,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use ringway_keeper::opener::{Ask, of_process};
 use rustix::fs::{Mode, OFlags, fstat, openat, stat};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::contract::{CannotOpen, Namespace, Process};
+use super::finding::number_of;
 
 /// The directory of the names of `ip netns`.
 const NAMED: &str = "/run/netns";
@@ -18,8 +21,27 @@ fn path(name: &str) -> PathBuf {
     Path::new(NAMED).join(name)
 }
 
+/// Longest wait for the opener, which looks into `/proc` only.
+const LOOKED_WITHIN: Duration = Duration::from_millis(200);
+
 /// Returns the namespace that has this name or path now, if there is one.
-pub fn now(name: &str) -> Option<Namespace> {
+///
+/// # Errors
+/// Nobody knows.
+pub fn now(name: &str) -> io::Result<Option<Namespace>> {
+    let here = path(name);
+    // Those of processes are for who may trace them.
+    if in_process(&here).is_some()
+        && let Some(reply) = of_process().ask(&Ask::Namespace { name: name.to_owned() }, &[], LOOKED_WITHIN)
+    {
+        let number = number_of(&reply?.said).ok_or(io::ErrorKind::InvalidData)?;
+        return Ok(number.map(|number| Namespace::with_number(number, None)));
+    }
+    Ok(self::here(name))
+}
+
+/// The same, without an opener.
+pub fn here(name: &str) -> Option<Namespace> {
     stat(path(name)).ok().map(|found| Namespace::new(&found, None))
 }
 
@@ -141,7 +163,7 @@ mod tests {
         end(first);
         // As the kernel may number the other one.
         was.process.as_mut().unwrap().number = stranger.id();
-        assert!(now(file(&stranger).to_str().unwrap()).is_some_and(|now| now.has_number_of(&was)));
+        assert!(here(file(&stranger).to_str().unwrap()).is_some_and(|now| now.has_number_of(&was)));
         let link = dir.path().join("name");
         std::os::unix::fs::symlink(file(&stranger), &link).unwrap();
         for path in [file(&stranger), link.clone()] {

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use ringway_api::types::PortStatus;
-use ringway_port_device::packet;
+use ringway_port_device::{Found, packet};
 
-use super::contract::{CannotOpen, End, Named, Opened, Opening, PortKind};
+use super::contract::{CannotOpen, End, Finding, Named, Namespace, Opened, Opening, PortKind};
 use super::device::Device;
+use super::finding::open_device;
 use super::netns;
 use crate::keys::{Keys, Mac, Name, keys};
 
@@ -25,6 +26,12 @@ impl Named for Packet {
         "A network device that the host goes on using, by a packet socket: NICs, bonds, VLAN devices; or a macvtap.";
 }
 
+impl Packet {
+    fn wanted(&self) -> packet::Settings {
+        packet::Settings { device: self.device.name.clone() }
+    }
+}
+
 impl PortKind for Packet {
     fn named(&mut self, name: &Name) {
         self.device.name = name.to_string();
@@ -39,11 +46,18 @@ impl PortKind for Packet {
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
-        let wanted = packet::Settings { device: self.device.name.clone() };
-        let keeper = at.keeper.clone();
-        let open = move || packet::open(&wanted, &keeper).map_err(|why| CannotOpen { what: why.to_string(), why });
-        let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
+        let wanted = self.wanted();
+        let (keeper, here) = (at.keeper.clone(), wanted.clone());
+        let open = move || packet::open(&here, &keeper);
+        let made = |found| packet::made(&wanted, at.keeper, found);
+        let (sides, namespace) = open_device(self, at, self.device.netns.as_deref(), open, made)?;
         Ok(Opened { sides, link: None, namespace })
+    }
+
+    fn find(&self, at: &Finding<'_>) -> Result<(Found, Option<Namespace>), CannotOpen> {
+        let (wanted, left) = (self.wanted(), at.left.clone());
+        let find = move || packet::find(&wanted, &left).map_err(|why| CannotOpen { what: why.to_string(), why });
+        netns::inside(self.device.netns.as_deref(), at.namespace.clone(), find)
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

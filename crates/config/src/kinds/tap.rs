@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use ringway_api::types::PortStatus;
-use ringway_port_device::tap;
+use ringway_port_device::{Found, tap};
 
-use super::contract::{CannotOpen, End, MTU, Named, Opened, Opening, PortKind};
+use super::contract::{CannotOpen, End, Finding, MTU, Named, Namespace, Opened, Opening, PortKind};
 use super::device::Device;
+use super::finding::open_device;
 use super::netns;
 use crate::keys::form::{Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
@@ -27,6 +28,15 @@ impl Named for Tap {
     const ABOUT: &'static str = "The network stack of the host or of a network namespace, by a TAP device.";
 }
 
+impl Tap {
+    fn wanted(&self, macs: &BTreeSet<Mac>) -> tap::Settings {
+        // One of several addresses would be chosen by chance.
+        let address = if macs.len() == 1 { macs.first() } else { None };
+        let address = address.map(|mac| mac.get().octets());
+        tap::Settings { device: self.device.name.clone(), address, mtu: self.mtu }
+    }
+}
+
 impl PortKind for Tap {
     fn named(&mut self, name: &Name) {
         self.device.name = name.to_string();
@@ -41,14 +51,18 @@ impl PortKind for Tap {
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
-        // One of several addresses would be chosen by chance.
-        let address = if at.macs.len() == 1 { at.macs.first() } else { None };
-        let address = address.map(|mac| mac.get().octets());
-        let wanted = tap::Settings { device: self.device.name.clone(), address, mtu: self.mtu };
-        let keeper = at.keeper.clone();
-        let open = move || tap::open(&wanted, &keeper).map_err(|why| CannotOpen { what: why.to_string(), why });
-        let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
+        let wanted = self.wanted(at.macs);
+        let (keeper, here) = (at.keeper.clone(), wanted.clone());
+        let open = move || tap::open(&here, &keeper);
+        let made = |found| tap::made(&wanted, at.keeper, found);
+        let (sides, namespace) = open_device(self, at, self.device.netns.as_deref(), open, made)?;
         Ok(Opened { sides, link: None, namespace })
+    }
+
+    fn find(&self, at: &Finding<'_>) -> Result<(Found, Option<Namespace>), CannotOpen> {
+        let (wanted, left) = (self.wanted(at.macs), at.left.clone());
+        let find = move || tap::find(&wanted, &left).map_err(|why| CannotOpen { what: why.to_string(), why });
+        netns::inside(self.device.netns.as_deref(), at.namespace.clone(), find)
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

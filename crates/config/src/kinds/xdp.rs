@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ringway_api::types::{PortStatus, XdpStatus};
-use ringway_port_device::xdp;
+use ringway_port_device::{Found, xdp};
 
-use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
+use super::contract::{CannotOpen, End, Finding, Link, Named, Namespace, Opened, Opening, PortKind, State};
 use super::device::Device;
+use super::finding::open_device;
 use super::netns;
 use crate::keys::form::{Boolean, Choice, Integer, Optional};
 use crate::keys::{Keys, Mac, Name, keys};
@@ -38,6 +39,12 @@ impl Named for Xdp {
     const ABOUT: &'static str = "A network device of the host, physical or virtual, by AF_XDP.";
 }
 
+impl Xdp {
+    fn wanted(&self) -> xdp::Settings {
+        xdp::Settings { device: self.device.name.clone(), mode: self.mode, queues: self.queues, host: self.host }
+    }
+}
+
 impl PortKind for Xdp {
     fn named(&mut self, name: &Name) {
         self.device.name = name.to_string();
@@ -52,16 +59,22 @@ impl PortKind for Xdp {
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
-        let wanted =
-            xdp::Settings { device: self.device.name.clone(), mode: self.mode, queues: self.queues, host: self.host };
-        let keeper = at.keeper.clone();
-        let open = move || xdp::open(&wanted, &keeper).map_err(|why| CannotOpen { what: why.to_string(), why });
-        let (port, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
+        let wanted = self.wanted();
+        let (keeper, here) = (at.keeper.clone(), wanted.clone());
+        let open = move || xdp::open(&here, &keeper);
+        let made = |found| xdp::made(&wanted, at.keeper, found);
+        let (port, namespace) = open_device(self, at, self.device.netns.as_deref(), open, made)?;
         let xdp::XdpPort { sides, mode, queues, writes_checksums } = port;
         let mode = MODES.iter().find(|(_, has)| *has == mode).map_or("", |(word, _)| word);
         let checksums = if writes_checksums { "device" } else { "software" };
         let status = XdpStatus { mode: mode.to_owned(), queues: queues as u32, checksums: checksums.to_owned() };
         Ok(Opened { sides, link: Some(Box::new(Attached(status))), namespace })
+    }
+
+    fn find(&self, at: &Finding<'_>) -> Result<(Found, Option<Namespace>), CannotOpen> {
+        let (wanted, left) = (self.wanted(), at.left.clone());
+        let find = move || xdp::find(&wanted, &left).map_err(|why| CannotOpen { what: why.to_string(), why });
+        netns::inside(self.device.netns.as_deref(), at.namespace.clone(), find)
     }
 
     fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {

@@ -2,6 +2,7 @@
 //! opened in the new one. Without that the kernel would keep the old one as long as they are open.
 
 use std::collections::HashMap;
+use std::io;
 
 use ringway_config::keys::Name;
 use ringway_config::kinds::contract::Namespace;
@@ -21,7 +22,7 @@ impl Daemon {
         let live = self.switches.values().flat_map(|switch| switch.ports().values()).filter(of_namespaces);
         let live: Vec<&LivePort> = live.collect();
         let begin = self.looked_up.checked_rem(live.len()).unwrap_or(0);
-        let mut seen: HashMap<&str, Option<Namespace>> = HashMap::new();
+        let mut seen: HashMap<&str, io::Result<Option<Namespace>>> = HashMap::new();
         let mut is_any = false;
         let mut looked = 0;
         for port in live.iter().cycle().skip(begin).take(live.len()) {
@@ -32,7 +33,9 @@ impl Daemon {
             looked += 1;
             let now = seen.entry(name).or_insert_with(|| netns::now(name));
             // It is there as long as the device is, so that its number says which one it is.
-            let is_same = |of: &Namespace| now.as_ref().is_some_and(|now| now.has_number_of(of));
+            // Where nobody knows, nothing has changed.
+            let is_same =
+                |of: &Namespace| now.as_ref().map_or(true, |now| now.as_ref().is_some_and(|now| now.has_number_of(of)));
             if !port.namespace.as_ref().is_some_and(is_same) {
                 port.port.fail(PortFault::DeviceLost);
                 is_any = true;

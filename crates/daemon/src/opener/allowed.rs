@@ -1,8 +1,10 @@
 //! What the switch may have: what the configuration file names, as the opener itself has read it, and what administrators have granted at run time.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::path::{Path, PathBuf};
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_config::changes::section::{Id, Part, Section};
 use ringway_config::kinds::contract::End;
-use ringway_config::{Config, Host, load_with_doubts};
+use ringway_config::{Config, Host, Name, Port, load_with_doubts};
 use serde::Deserialize;
 
 use super::real;
@@ -30,6 +32,10 @@ pub(super) enum Thing<'a> {
     File(&'a Path),
     /// The file of an in-flight record.
     Record(&'a Path),
+    /// The network device of a port with these settings.
+    Device(&'a Port),
+    /// A network namespace.
+    Namespace(&'a str),
 }
 
 /// Files that every configuration may name things of.
@@ -41,6 +47,7 @@ enum Named {
     Listener(PathBuf),
     Peer(PathBuf),
     File(PathBuf),
+    Device { name: String, netns: Option<String> },
 }
 
 /// A line of grants: a section of the configuration, as an administrator gave it to a command.
@@ -70,14 +77,20 @@ pub(super) struct Allowed {
     named: HashSet<Named>,
     /// The state file, as the configuration names it.
     state: Option<PathBuf>,
+    /// The grants, as they came.
+    lines: BTreeSet<String>,
 }
 
 impl Allowed {
     pub(super) fn new(file: Option<PathBuf>, host: Host, grants: Option<File>) -> Self {
         let runtime_dir = host.runtime_dir.canonicalize().unwrap_or_else(|_| host.runtime_dir.clone());
         let host = Host { runtime_dir, ..host };
-        let mut allowed = Self { file, host, grants, read: 0, named: HashSet::new(), state: None };
+        let mut allowed =
+            Self { file, host, grants, read: 0, named: HashSet::new(), state: None, lines: BTreeSet::new() };
         allowed.look();
+        // Of a daemon before, whose run-time ports this one has, too.
+        let before = allowed.state_file().grants();
+        before.lines().for_each(|line| allowed.grant(line));
         allowed
     }
 
@@ -97,6 +110,14 @@ impl Allowed {
         let what = match thing {
             Thing::Listener(path) | Thing::Peer(path) => format!("socket {}", path.display()),
             Thing::File(path) | Thing::Record(path) => format!("file {}", path.display()),
+            Thing::Namespace(name) => format!("network namespace {name}"),
+            Thing::Device(port) => match port.settings.own().end() {
+                End::Device { device, netns: Some(netns) } => {
+                    format!("device \"{device}\" of network namespace {netns}")
+                }
+                End::Device { device, netns: None } => format!("device \"{device}\""),
+                _ => "a device of a port without one".to_owned(),
+            },
         };
         let right = "use the command \"ringway\" on this machine, or name it in the configuration file and reload that";
         tracing::warn!("the switch may not have {what}: {right}");
@@ -122,12 +143,28 @@ impl Allowed {
                 let is_record = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".inflight-"));
                 is_record && path.parent() == Some(&self.host.runtime_dir)
             }
+            Thing::Device(port) => device_of(port).is_some_and(|device| self.named.contains(&device)),
+            Thing::Namespace(name) => self
+                .named
+                .iter()
+                .any(|named| matches!(named, Named::Device { netns: Some(netns), .. } if netns == name)),
             Thing::Peer(path) => self.named.contains(&Named::Peer(real(path))),
         }
     }
 
+    /// Replaces the state file by this memory file. What was granted outlives the daemon as long as there is a state.
+    ///
+    /// # Errors
+    /// The old contents remain.
+    pub(super) fn write_state(&self, contents: Option<OwnedFd>) -> io::Result<()> {
+        let file = self.state_file();
+        let grants = self.lines.iter().fold(String::new(), |all, line| all + line + "\n");
+        file.put_grants(contents.is_some().then_some(&*grants).filter(|grants| !grants.is_empty()))?;
+        file.answer(contents)
+    }
+
     /// The state file.
-    pub(super) fn state_file(&self) -> StateFile {
+    fn state_file(&self) -> StateFile {
         StateFile::locate(self.state.as_deref().unwrap_or(Path::new("")), &self.host.runtime_dir, self.file.as_deref())
     }
 
@@ -139,33 +176,40 @@ impl Allowed {
             // It is the one of the start, as for the switch.
             self.state.get_or_insert(loaded.config.state.file);
         }
-        for Grant { of, keys } in self.new_grants() {
-            let mut config = Config::default();
-            let mut section = Section(keys.into_iter().collect());
-            let (part, name) = match of {
-                Of::Port(name) => {
-                    // It can be in the port's name.
-                    section.0.entry("switch".to_owned()).or_insert_with(|| "any".into());
-                    (Part::Port, name)
-                }
-                Of::Switch(name) => (Part::Switch, name),
-            };
-            let Ok(name) = name.parse() else { continue };
-            if section.put(&Id { part, name }, &mut config).is_ok() {
-                self.allow(&config);
+        let lines = self.new_grants();
+        lines.lines().for_each(|line| self.grant(line));
+    }
+
+    /// Allows what is in a line. One of another version allows nothing.
+    fn grant(&mut self, line: &str) {
+        let Ok(Grant { of, keys }) = serde_json::from_str(line) else { return };
+        let mut config = Config::default();
+        let mut section = Section(keys.into_iter().collect());
+        let (part, name) = match of {
+            Of::Port(name) => {
+                // It can be in the port's name.
+                section.0.entry("switch".to_owned()).or_insert_with(|| "any".into());
+                (Part::Port, name)
             }
+            Of::Switch(name) => (Part::Switch, name),
+        };
+        let Ok(name) = name.parse() else { return };
+        if section.put(&Id { part, name }, &mut config).is_ok() {
+            self.allow(&config);
+            self.lines.insert(line.to_owned());
         }
     }
 
-    fn new_grants(&mut self) -> Vec<Grant> {
-        let Some(file) = &self.grants else { return Vec::new() };
+    /// The grants that came since the last look.
+    fn new_grants(&mut self) -> String {
+        let Some(file) = &self.grants else { return String::new() };
         let length = file.metadata().map_or(0, |about| about.len()).min(GRANTS_MOST);
         let mut bytes = vec![0; length.saturating_sub(self.read) as usize];
         if bytes.is_empty() || file.read_exact_at(&mut bytes, self.read).is_err() {
-            return Vec::new();
+            return String::new();
         }
         self.read = length;
-        bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 
     fn allow(&mut self, config: &Config) {
@@ -173,7 +217,7 @@ impl Allowed {
         let named = config.ports.values().filter_map(|port| match port.settings.own().end() {
             End::Socket { path, listens: true } => Some(Named::Listener(real(&directory.join(path)))),
             End::Socket { path, listens: false } => Some(Named::Peer(real(&directory.join(path)))),
-            _ => None,
+            _ => device_of(port),
         });
         let named: Vec<_> = named.collect();
         self.named.extend(named);
@@ -184,4 +228,22 @@ impl Allowed {
             self.named.extend(paths.filter(|path| !path.as_os_str().is_empty()).map(|path| Named::File(real(&path))));
         }
     }
+}
+
+fn device_of(port: &Port) -> Option<Named> {
+    match port.settings.own().end() {
+        End::Device { device, netns } => {
+            Some(Named::Device { name: device.to_owned(), netns: netns.map(str::to_owned) })
+        }
+        _ => None,
+    }
+}
+
+/// Reads a port's keys, by the same functions that read a file.
+pub(super) fn port(name: &str, keys: &serde_json::Map<String, serde_json::Value>) -> Option<Port> {
+    let mut config = Config::default();
+    let name: Name = name.parse().ok()?;
+    let section = Section(keys.clone().into_iter().collect());
+    section.put(&Id { part: Part::Port, name: name.clone() }, &mut config).ok()?;
+    config.ports.remove(&name)
 }

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use ringway_config::Host;
+use ringway_config::kinds::finding::{answer_about_device, answer_about_namespace};
 use ringway_keeper::NotStarted;
 use ringway_keeper::opener::{Answered, Ask, Refusal, Reply, Said, open_here, run};
 use ringway_port::answer_about_socket;
+use ringway_port_device::answer_about_tags;
 use ringway_port_vhost_user::answer_about_record;
 
 use allowed::{Allowed, Thing};
@@ -59,14 +61,28 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             Ok(Reply { said: Said::Done, files: vec![file.into()] })
         }
         Ask::State => {
-            let at = allowed.lock().state_file();
-            at.answer(file).map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why))
+            let written = allowed.lock().write_state(file);
+            written.map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why))
         }
         Ask::Record { path, .. } | Ask::EndRecord { path, .. } => {
             judge(Thing::Record(path))?;
             answer_about_record(ask)
         }
-        Ask::Device { .. } | Ask::Compile => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
+        Ask::Device { port, keys, only, left } => {
+            let invalid = || Refusal::from(&io::Error::from(io::ErrorKind::InvalidInput));
+            let wanted = allowed::port(port, keys).ok_or_else(invalid)?;
+            judge(Thing::Device(&wanted))?;
+            answer_about_device(&wanted, only.as_ref(), left.clone(), file)
+        }
+        Ask::Tags { .. } => answer_about_tags(ask, file),
+        Ask::Namespace { name } => {
+            judge(Thing::Namespace(name))?;
+            Ok(answer_about_namespace(name).into())
+        }
+        #[cfg(feature = "programs")]
+        Ask::Compile => ringway_forwarding::start_compiler_for_switch(),
+        #[cfg(not(feature = "programs"))]
+        Ask::Compile => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
     }
 }
 

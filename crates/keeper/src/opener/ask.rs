@@ -50,8 +50,20 @@ pub enum Ask {
         keys: serde_json::Map<String, serde_json::Value>,
         /// The namespace that the device has to be in, if it was a process's. The process's folder is beside this.
         only: Option<Place>,
-        /// The note of the device that a predecessor left.
-        left: Option<Vec<u8>>,
+        /// The places of devices of this kind that predecessors left, and that are open already.
+        left: Vec<String>,
+    },
+    /// Have a device take VLAN tags out of frames again. A socket for requests in its namespace is beside this. The answer is [`Said::Done`].
+    Tags {
+        /// The device's number.
+        device: u32,
+        /// The bits of its features.
+        features: u128,
+    },
+    /// Look at the network namespace that this name or path stands for now. The answer is [`Said::Namespace`].
+    Namespace {
+        /// The name, as of `ip netns`, or a path.
+        name: String,
     },
     /// Open a file of the configuration for reading. The answer is [`Said::Done`], with the file.
     Read {
@@ -99,11 +111,15 @@ pub enum Said {
     Bound(Option<Identity>),
     /// The device is open.
     Device {
-        /// What its kind has to know. `None`: it is what a predecessor left, and no file is beside this.
-        note: Option<Vec<u8>>,
-        /// Its namespace, if it is not the daemon's.
+        /// Where it is.
+        place: String,
+        /// What its descriptors do not say. `None`: a predecessor left it at that place, and no descriptor is beside this.
+        note: Option<String>,
+        /// Its namespace, if it is not the daemon's. A process's folder is the last file.
         namespace: Option<Place>,
     },
+    /// The namespace, if there is one. A process's folder is not beside this.
+    Namespace(Option<Place>),
 }
 
 /// Why something cannot be had.

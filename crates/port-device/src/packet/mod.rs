@@ -23,7 +23,7 @@ use rustix::io::Errno;
 
 use crate::device_closing::ClosedApart;
 use crate::device_watch::{DeviceWatch, OpenWatch};
-use crate::kept::{self, OpenDevice, unreadable};
+use crate::kept::{self, Found, OpenDevice, unreadable};
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::positions::Positions;
 use crate::socket_output::{NoBell, SocketOutput};
@@ -49,6 +49,30 @@ pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
         return kept::port(keeper, KIND, name, &(), || OpenMacvtap::open(name));
     }
     kept::port(keeper, KIND, name, &(), || OpenPacket::open(name))
+}
+
+/// Opens the device as [`open`] does, for a process without privileges. A device at one of the places in `left` was left by a predecessor.
+///
+/// # Errors
+/// As above.
+pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
+    let name = settings.device.as_str();
+    if name.starts_with('/') {
+        return kept::find(KIND, name, left, || OpenMacvtap::open(name));
+    }
+    kept::find(KIND, name, left, || OpenPacket::open(name))
+}
+
+/// Makes a port of a device that was found. `None`: it has to be opened anew.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn made(settings: &Settings, keeper: &Link, found: Found) -> io::Result<Option<PortIo>> {
+    let name = settings.device.as_str();
+    if name.starts_with('/') {
+        return kept::made::<OpenMacvtap>(keeper, name, &(), found);
+    }
+    kept::made::<OpenPacket>(keeper, name, &(), found)
 }
 
 /// An open device.

@@ -16,7 +16,7 @@ use std::io;
 use ringway_keeper::Link;
 use ringway_port::port_io::PortIo;
 
-use crate::kept;
+use crate::kept::{self, Found};
 pub use device::Settings;
 
 /// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
@@ -27,4 +27,20 @@ pub use device::Settings;
 /// The device cannot be opened. The error says why, and what would help.
 pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
     kept::port(keeper, "tap", &settings.device, &(), || device::open(settings))
+}
+
+/// Opens the device as [`open`] does, for a process without privileges. A device at one of the places in `left` was left by a predecessor.
+///
+/// # Errors
+/// As above.
+pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
+    kept::find("tap", &settings.device, left, || device::open(settings))
+}
+
+/// Makes a port of a device that was found. `None`: it has to be opened anew.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn made(settings: &Settings, keeper: &Link, found: Found) -> io::Result<Option<PortIo>> {
+    kept::made::<device::OpenTap>(keeper, &settings.device, &(), found)
 }

@@ -40,10 +40,11 @@ use ringway_runtime::{Signal, Watch};
 use rustix::io::Errno;
 use sending::{Sending, XdpBell};
 use tags::Tags;
+pub use tags::answer_about_tags;
 
 use crate::device_closing::ClosedApart;
 use crate::device_watch::{DeviceWatch, OpenWatch};
-use crate::kept::{self, OpenDevice, unreadable};
+use crate::kept::{self, Found, OpenDevice, unreadable};
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::positions::Positions;
 pub use ringway_netdevice::xdp::Mode;
@@ -89,6 +90,22 @@ pub struct XdpPort {
 /// The device cannot be used. The error says why, and what would help.
 pub fn open(settings: &Settings, keeper: &Link) -> io::Result<XdpPort> {
     kept::port(keeper, "xdp", &settings.device, settings, || OpenXdp::open(settings))
+}
+
+/// Opens the device as [`open`] does, for a process without privileges. A device at one of the places in `left` was left by a predecessor.
+///
+/// # Errors
+/// As above.
+pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
+    kept::find("xdp", &settings.device, left, || OpenXdp::open(settings))
+}
+
+/// Makes a port of a device that was found (from Linux 6.4 on). `None`: it has to be opened anew.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn made(settings: &Settings, keeper: &Link, found: Found) -> io::Result<Option<XdpPort>> {
+    kept::made::<OpenXdp>(keeper, &settings.device, settings, found)
 }
 
 /// An open device.
@@ -249,6 +266,10 @@ impl OpenDevice for OpenXdp {
         let [host, is_local, takes_pieces] = [self.host, *is_local, takes_pieces].map(u8::from);
         let (frames_of_a_call, tags, watched) = (sender.frames_of_a_call, held.tags.before(), self.watch.note());
         format!("{mode} {host} {is_local} {takes_pieces} {before} {frames_of_a_call} {tags}\n{watched}")
+    }
+
+    fn let_go(mut self) {
+        self.opened.held.tags.let_go();
     }
 
     fn port(self, kept: &Arc<Guard>) -> io::Result<XdpPort> {

@@ -3,9 +3,14 @@
 //! rx-vlan-stag-hw-parse on` does.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use ringway_netdevice::requests::{name_of, set_features, tag_removal};
+use ringway_keeper::opener::{Answered, Ask, Refusal, Said, of_process};
+use ringway_netdevice::requests::{name_of, set_features, tag_features, tag_removal};
+
+/// Longest wait for the opener, which waits for the kernel's lock of network devices.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The device leaves tags in frames while this exists.
 pub(super) struct Tags {
@@ -36,6 +41,11 @@ impl Tags {
         Tags { requests, device, before }
     }
 
+    /// Leaves the device as it is: another process has it.
+    pub(super) fn let_go(&mut self) {
+        self.before = 0;
+    }
+
     /// The features that are on again afterwards.
     pub(super) fn before(&self) -> u128 {
         self.before
@@ -55,12 +65,36 @@ fn are_kept(left: u128) -> io::Result<()> {
 
 impl Drop for Tags {
     fn drop(&mut self) {
-        // Fails if the device is gone.
-        if self.before != 0
-            && let Ok(name) = name_of(self.device, self.requests.as_fd())
-        {
-            let _ = set_features(&name, self.requests.as_fd(), self.before, true);
+        if self.before == 0 {
+            return;
         }
+        let ask = Ask::Tags { device: self.device, features: self.before };
+        if of_process().ask_done(&ask, &[self.requests.as_fd()], ANSWERED_WITHIN).is_none() {
+            restore(self.device, self.requests.as_fd(), self.before);
+        }
+    }
+}
+
+/// Does what the switch asks the opener about tags: has a device take them out again.
+///
+/// # Errors
+/// The question is about something else.
+pub fn answer_about_tags(ask: &Ask, requests: Option<OwnedFd>) -> Answered {
+    match (ask, requests) {
+        (&Ask::Tags { device, features }, Some(requests)) => {
+            restore(device, requests.as_fd(), features);
+            Ok(Said::Done.into())
+        }
+        _ => Err(Refusal::from(&io::ErrorKind::InvalidInput.into())),
+    }
+}
+
+/// Fails if the device is gone. Sets no other features.
+fn restore(device: u32, requests: BorrowedFd<'_>, features: u128) {
+    if let Ok(name) = name_of(device, requests)
+        && let Ok(known) = tag_features(&name, requests)
+    {
+        let _ = set_features(&name, requests, features & known, true);
     }
 }
 
