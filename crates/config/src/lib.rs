@@ -5,7 +5,7 @@
 //! stopping at the first. From the bottom:
 //!
 //! - [`keys`]: how keys and values are written and read. [`kinds`]: kinds of ports, a file each.
-//! - `engine`, `attach`, `state`, `switch`, `limit`, `identity`: a section or a table of keys each. The keys of one kind of port, and those
+//! - `engine`, `attach`, `state`, `privileged`, `switch`, `limit`, `identity`: a section or a table of keys each. The keys of one kind of port, and those
 //!   that several kinds share, are in [`crate::kinds`].
 //! - [`port`]: the keys of every port, together with those of its kind.
 //! - [`model`]: [`Config`], the whole.
@@ -34,6 +34,7 @@ pub mod load;
 pub mod manual;
 pub mod model;
 pub mod port;
+pub mod privileged;
 pub mod scope;
 pub mod state;
 pub mod switch;
@@ -46,6 +47,7 @@ pub use limit::{Bucket, Excess, Limit, Storm};
 pub use load::{LoadError, Loaded, Places, load, load_text, load_with_doubts, parse};
 pub use model::Config;
 pub use port::{CallInterval, Calls, Coalesce, Direction, Placement, Port};
+pub use privileged::{Privileged, Requests};
 pub use scope::KeyScope;
 pub use state::{Conflict, State};
 pub use switch::{Flood, Forwarding, ProgramKeys, Switch};

@@ -17,6 +17,7 @@ use super::host::Host;
 use super::limit::Bucket;
 use super::model::Config;
 use super::port::{self, DynamicPorts, Port};
+use super::privileged::Privileged;
 use super::state::State;
 use super::switch::{Forwarding, Switch};
 use crate::keys::mistake::line_column;
@@ -174,6 +175,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
     let memory = Memory::read_section(section("memory"));
     let sockets = Sockets::read_section(section("sockets"));
     let state = State::read_section(section("state"));
+    let privileged = Privileged::read_section(section("privileged"));
     let switches =
         read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read_section(keys, &Switch::default())));
     let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
@@ -183,7 +185,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
         port
     });
     keys.finish();
-    Config { engine, attach, memory, sockets, state, buckets, switches, ports }
+    Config { engine, attach, memory, sockets, state, privileged, buckets, switches, ports }
 }
 
 fn read_named<T>(

@@ -4,6 +4,7 @@ use super::attach::Attach;
 use super::engine::Engine;
 use super::limit::BucketKeys;
 use super::port::{PortKey, port_keys};
+use super::privileged::Privileged;
 use super::state::State;
 use super::switch::Switch;
 use crate::keys::{Class, Key, Mutability, Shape, Table};
@@ -67,6 +68,8 @@ pub fn manual() -> String {
     section(&mut page, "[sockets]", sockets, &live(Sockets::default().keys()));
     let state = "What is kept of the changes that commands make: \"ringway config\" shows them, and \"ringway config reset\" drops them.";
     section(&mut page, "[state]", state, &State::default().keys());
+    let privileged = "The switch itself has no privileges, and no access to files. A process beside it, the opener, opens what this file names.";
+    section(&mut page, "[privileged]", privileged, &Privileged::default().keys());
     section(&mut page, "[switch.NAME]", "A broadcast domain; VLANs divide it further.", &Switch::default().keys());
     let bucket = "A limit that several ports share: ingress = { bucket = \"NAME\" }. A command that sets a bucket sets all of it: a \
                   key that is left out has its default again.";

@@ -6,6 +6,7 @@ use super::attach::Attach;
 use super::engine::Engine;
 use super::limit::Bucket;
 use super::port::Port;
+use super::privileged::Privileged;
 use super::state::State;
 use super::switch::Switch;
 use crate::keys::Name;
@@ -25,6 +26,8 @@ pub struct Config {
     pub sockets: Sockets,
     /// `[state]`.
     pub state: State,
+    /// `[privileged]`.
+    pub privileged: Privileged,
     /// `[bucket.NAME]`.
     pub buckets: BTreeMap<Name, Bucket>,
     /// `[switch.NAME]`.

@@ -97,6 +97,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
+    libc::SYS_sched_setscheduler,
     libc::SYS_setpriority,
     libc::SYS_getpriority,
     libc::SYS_getcpu,

@@ -12,6 +12,7 @@ use crate::keys::key::toml;
 use crate::kinds::access::Sockets;
 use crate::kinds::memory::Memory;
 use crate::model::Config;
+use crate::privileged::Privileged;
 use crate::state::State;
 
 /// Returns a whole configuration.
@@ -23,6 +24,7 @@ pub fn running(config: &Config, changes: &Changes, set_aside: &[SetAside]) -> St
         ("memory", Section::of_table(&config.memory, &Memory::TOTAL)),
         ("sockets", Section::of_table(&config.sockets, &Sockets::default())),
         ("state", Section::of_table(&config.state, &State::default())),
+        ("privileged", Section::of_table(&config.privileged, &Privileged::default())),
     ];
     for (name, section) in tables.iter().filter(|(_, section)| !section.0.is_empty()) {
         text.push_str(&format!("\n[{name}]\n"));

@@ -3,8 +3,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_config::changes::section::{Id, Part, Section};
 use ringway_config::kinds::contract::End;
-use ringway_config::{Config, Host, Name, Port, load_with_doubts};
+use ringway_config::{Config, Host, Name, Port, Requests, load_with_doubts};
 use serde::Deserialize;
 
 use super::real;
@@ -79,14 +77,24 @@ pub(super) struct Allowed {
     state: Option<PathBuf>,
     /// The grants, as they came.
     lines: BTreeSet<String>,
+    /// Everything is allowed.
+    is_any: bool,
 }
 
 impl Allowed {
     pub(super) fn new(file: Option<PathBuf>, host: Host, grants: Option<File>) -> Self {
         let runtime_dir = host.runtime_dir.canonicalize().unwrap_or_else(|_| host.runtime_dir.clone());
         let host = Host { runtime_dir, ..host };
-        let mut allowed =
-            Self { file, host, grants, read: 0, named: HashSet::new(), state: None, lines: BTreeSet::new() };
+        let mut allowed = Self {
+            file,
+            host,
+            grants,
+            read: 0,
+            named: HashSet::new(),
+            state: None,
+            lines: BTreeSet::new(),
+            is_any: false,
+        };
         allowed.look();
         // Of a daemon before, whose run-time ports this one has, too.
         let before = allowed.state_file().grants();
@@ -99,6 +107,12 @@ impl Allowed {
     /// # Errors
     /// It may not: the reason, for users.
     pub(super) fn judge(&mut self, thing: Thing<'_>) -> Result<(), String> {
+        // A reload: what the file names now holds for what comes next.
+        if let Thing::File(path) = thing
+            && self.is_own(path)
+        {
+            self.look();
+        }
         if self.has(thing) {
             return Ok(());
         }
@@ -124,25 +138,30 @@ impl Allowed {
         Err(format!("the switch may not open {what}, because no administrator has allowed it: {right}"))
     }
 
+    fn is_own(&self, path: &Path) -> bool {
+        self.file.as_deref().is_some_and(|own| path == own || real(path) == real(own))
+    }
+
     fn has(&self, thing: Thing<'_>) -> bool {
         match thing {
             Thing::Listener(path) => {
                 let path = real(path);
-                if path.file_name() == Some(OsStr::new(KEEPER_SOCKET)) {
+                let is_here = path.parent() == Some(&self.host.runtime_dir);
+                if is_here && path.file_name() == Some(OsStr::new(KEEPER_SOCKET)) {
                     return false;
                 }
-                path.parent() == Some(&self.host.runtime_dir) || self.named.contains(&Named::Listener(path))
-            }
-            Thing::File(path) => {
-                let own = self.file.as_deref().is_some_and(|own| path == own || real(path) == real(own));
-                own || TABLES.iter().any(|table| path == Path::new(table))
-                    || self.named.contains(&Named::File(real(path)))
+                self.is_any || is_here || self.named.contains(&Named::Listener(path))
             }
             Thing::Record(path) => {
                 let path = real(path);
                 let is_record = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".inflight-"));
                 is_record && path.parent() == Some(&self.host.runtime_dir)
             }
+            Thing::File(path) => {
+                let is_table = TABLES.iter().any(|table| path == Path::new(table));
+                is_table || self.is_own(path) || self.named.contains(&Named::File(real(path)))
+            }
+            _ if self.is_any => true,
             Thing::Device(port) => device_of(port).is_some_and(|device| self.named.contains(&device)),
             Thing::Namespace(name) => self
                 .named
@@ -152,15 +171,9 @@ impl Allowed {
         }
     }
 
-    /// Replaces the state file by this memory file. What was granted outlives the daemon as long as there is a state.
-    ///
-    /// # Errors
-    /// The old contents remain.
-    pub(super) fn write_state(&self, contents: Option<OwnedFd>) -> io::Result<()> {
-        let file = self.state_file();
-        let grants = self.lines.iter().fold(String::new(), |all, line| all + line + "\n");
-        file.put_grants(contents.is_some().then_some(&*grants).filter(|grants| !grants.is_empty()))?;
-        file.answer(contents)
+    /// Returns the state file, and what is written beside it: what was granted outlives the daemon as long as there is a state.
+    pub(super) fn kept(&self) -> (StateFile, String) {
+        (self.state_file(), self.lines.iter().fold(String::new(), |all, line| all + line + "\n"))
     }
 
     /// The state file.
@@ -173,6 +186,7 @@ impl Allowed {
         // A file with mistakes allows nothing new: no reload takes it either.
         if let Some(loaded) = self.file.as_deref().and_then(|file| load_with_doubts(file, &self.host).ok()) {
             self.allow(&loaded.config);
+            self.is_any = loaded.config.privileged.requests == Requests::Any;
             // It is the one of the start, as for the switch.
             self.state.get_or_insert(loaded.config.state.file);
         }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use ringway_config::Host;
 use ringway_config::kinds::finding::{answer_about_device, answer_about_namespace};
 use ringway_keeper::NotStarted;
-use ringway_keeper::opener::{Answered, Ask, Refusal, Reply, Said, open_here, run};
+use ringway_keeper::opener::{Answered, Ask, Kind, Refusal, Reply, Said, open_here, run};
 use ringway_port::answer_about_socket;
 use ringway_port_device::answer_about_tags;
 use ringway_port_vhost_user::answer_about_record;
@@ -45,7 +45,10 @@ pub fn open_for_switch(name: &CStr, options: Options) -> Result<(), NotStarted> 
 
 fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered {
     let file = files.into_iter().next();
-    let judge = |thing: Thing<'_>| allowed.lock().judge(thing).map_err(|why| Refusal::from(&io::Error::other(why)));
+    let judge = |thing: Thing<'_>| {
+        let refused = |text| Refusal { text, errno: None, kind: Some(Kind::PermissionDenied) };
+        allowed.lock().judge(thing).map_err(refused)
+    };
     match ask {
         Ask::Bind { path, .. } | Ask::Remove { path, .. } => {
             judge(Thing::Listener(path))?;
@@ -60,10 +63,7 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             let file = open_here(path).map_err(|why| Refusal::from(&why))?;
             Ok(Reply { said: Said::Done, files: vec![file.into()] })
         }
-        Ask::State => {
-            let written = allowed.lock().write_state(file);
-            written.map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why))
-        }
+        Ask::State => write_state(allowed, file).map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why)),
         Ask::Record { path, .. } | Ask::EndRecord { path, .. } => {
             judge(Thing::Record(path))?;
             answer_about_record(ask)
@@ -84,6 +84,16 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
         #[cfg(not(feature = "programs"))]
         Ask::Compile => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
     }
+}
+
+/// Replaces the state file by this memory file, or removes it.
+fn write_state(allowed: &Mutex<Allowed>, contents: Option<OwnedFd>) -> io::Result<()> {
+    // One after the other, and nothing else waits for the disk.
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _writing = WRITING.lock();
+    let (file, grants) = allowed.lock().kept();
+    file.put_grants(contents.is_some().then_some(&*grants).filter(|grants| !grants.is_empty()))?;
+    file.answer(contents)
 }
 
 /// Returns the path in the real path of its folder, so that the same file has one name.

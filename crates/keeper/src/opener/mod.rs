@@ -13,7 +13,7 @@ mod files;
 mod server;
 mod switch;
 
-pub use ask::{Access, Ask, Identity, Place, Refusal, Reply, Said};
+pub use ask::{Access, Ask, Identity, Kind, Place, Refusal, Reply, Said};
 pub use files::{of_process, open_here, open_to_read, use_in_process};
 pub use server::{Answered, run};
 pub use switch::Opener;

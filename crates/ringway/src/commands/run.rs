@@ -68,6 +68,8 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // The keeper takes the end of the link for that of the process.
+    std::mem::forget(link.clone());
     let host = Host::here(&context.runtime_dir);
     if role == Some(Role::Check) {
         return check_left(&link, args.config.as_deref(), &host);

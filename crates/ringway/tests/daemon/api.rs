@@ -108,7 +108,7 @@ fn requests_that_are_wrong_are_refused_with_the_reason() {
 
 #[test]
 fn what_a_port_names_and_cannot_have_is_told_as_the_requests_fault_with_the_reason() {
-    let daemon = Daemon::start("[switch.lan0]\n");
+    let daemon = Daemon::start("[privileged]\nrequests = \"any\"\n[switch.lan0]\n");
     let run = daemon.runtime_dir();
     std::fs::create_dir(run.join("directory")).unwrap();
     std::os::unix::fs::symlink("loop", run.join("loop")).unwrap();

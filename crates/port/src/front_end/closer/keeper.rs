@@ -14,6 +14,7 @@ use ringway_runtime::warn_limited;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, shutdown};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::message::{MOST_FILES, Message, Taking, receive, send};
 use super::starting::{start_process, start_thread};
@@ -159,6 +160,13 @@ pub fn start(program: impl Fn() -> Command + Send + 'static) {
     keeper.failed_starts = 0;
 }
 
+/// Kills a child that nobody has waited for: the switch may signal nobody by number.
+fn kill(child: &Child) {
+    if let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+    }
+}
+
 /// Ends the closer if it has nothing left, so that nothing is left behind. Otherwise it ends after the switch, when it can. To be called
 /// when there are no clients any more.
 pub fn end() {
@@ -169,7 +177,7 @@ pub fn end() {
         if keeper.held.is_empty() && keeper.takes.is_empty() && keeper.unclosed.is_empty() {
             keeper.has_ended = true;
             for mut child in keeper.children.drain(..) {
-                let _ = child.kill();
+                kill(&child);
                 while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
                     std::thread::sleep(LOOK_EVERY);
                 }
@@ -462,7 +470,7 @@ impl Keeper {
         self.give_copies();
         // The old one may be stuck: it ends when it can, and is not waited for.
         for child in &mut old {
-            let _ = child.kill();
+            kill(&child);
         }
         old.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         self.children.append(&mut old);
