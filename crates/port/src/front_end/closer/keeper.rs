@@ -470,7 +470,7 @@ impl Keeper {
         self.give_copies();
         // The old one may be stuck: it ends when it can, and is not waited for.
         for child in &mut old {
-            kill(&child);
+            kill(child);
         }
         old.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         self.children.append(&mut old);
