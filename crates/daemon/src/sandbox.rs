@@ -26,3 +26,10 @@ fn only_thread() -> Result<(), Missing> {
         _ => Err("the switch keeps its access to files: other threads were started before it was given up".to_owned()),
     }
 }
+
+/// Is a closer, which needs nothing but the descriptors that it gets.
+pub fn run_closer() {
+    // What the machine does not allow has been told by the switch.
+    let _ = (give_up_privileges(), give_up_files(&Files::default()));
+    ringway_port::run_closer();
+}

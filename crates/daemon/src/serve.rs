@@ -49,7 +49,7 @@ const HALTED_WITHIN: Duration = Duration::from_millis(200);
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 pub use crate::daemon::outliving::{CHECKED, check_version, configuration_left, give_up_some};
-pub use ringway_port::run_closer;
+pub use crate::sandbox::run_closer;
 
 /// What to serve.
 #[derive(Debug)]

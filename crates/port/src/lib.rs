@@ -27,6 +27,6 @@ pub mod testing;
 
 pub use front_end::{
     ClientFd, Observer, Role, SocketAccess, State, answer_about_socket, end_closer, listen_at, remove_socket,
-    run_closer, start_closer,
+    run_closer, start_closer, start_closer_for_switch,
 };
 pub use port_io::PortIo;

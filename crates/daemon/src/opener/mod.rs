@@ -9,13 +9,14 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use parking_lot::Mutex;
 use ringway_config::Host;
 use ringway_config::kinds::finding::{answer_about_device, answer_about_namespace};
 use ringway_keeper::NotStarted;
 use ringway_keeper::opener::{Answered, Ask, Kind, Refusal, Reply, Said, open_here, run};
-use ringway_port::answer_about_socket;
+use ringway_port::{answer_about_socket, start_closer_for_switch};
 use ringway_port_device::answer_about_tags;
 use ringway_port_vhost_user::answer_about_record;
 
@@ -30,6 +31,8 @@ pub struct Options {
     pub runtime_dir: PathBuf,
     /// What administrators have granted, a line of JSON each. The keeper writes it.
     pub grants: Option<File>,
+    /// Makes the command of the closer.
+    pub closer: fn() -> Command,
 }
 
 /// Is the opener of a switch, under this name, until the switch has ended.
@@ -37,10 +40,13 @@ pub struct Options {
 /// # Errors
 /// No keeper has started this process.
 pub fn open_for_switch(name: &CStr, options: Options) -> Result<(), NotStarted> {
-    let Options { file, runtime_dir, grants } = options;
+    let Options { file, runtime_dir, grants, closer } = options;
     let host = Host::here(&runtime_dir);
     let allowed = Mutex::new(Allowed::new(file, host, grants));
-    run(name, move |ask, files| answer(&allowed, &ask, files))
+    run(name, move |ask, files| match ask {
+        Ask::Closer => start_closer_for_switch(closer(), files.into_iter().next()),
+        _ => answer(&allowed, &ask, files),
+    })
 }
 
 fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered {
@@ -74,6 +80,7 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             judge(Thing::Device(&wanted))?;
             answer_about_device(&wanted, only.as_ref(), left.clone(), file)
         }
+        Ask::Closer => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
         Ask::Tags { .. } => answer_about_tags(ask, file),
         Ask::Namespace { name } => {
             judge(Thing::Namespace(name))?;

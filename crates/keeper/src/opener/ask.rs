@@ -73,6 +73,8 @@ pub enum Ask {
     /// Start the compiler of forwarding programs. The answer is [`Said::Done`], with its standard input, output and error, and a pipe that says how
     /// it ended: the raw status, four bytes. It is ended when nobody has the pipe's other end any more.
     Compile,
+    /// Start another closer, with the socket beside this as its standard input. The answer is [`Said::Done`], with its process.
+    Closer,
     /// Replace the state file by the contents of the memory file beside this; without one, remove it. The answer is [`Said::Done`].
     State,
     /// Open the in-flight record of a port, whose file has so many bytes. The answer is [`Said::Done`], with the locked file.

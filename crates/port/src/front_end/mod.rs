@@ -58,7 +58,9 @@ mod unread;
 
 pub use access::SocketAccess;
 pub use answers::Answers;
-pub use closer::{ClientFd, end as end_closer, run as run_closer, start as start_closer};
+pub use closer::{
+    ClientFd, end as end_closer, run as run_closer, start as start_closer, start_for_switch as start_closer_for_switch,
+};
 pub use closer::{check_unclosed, check_unclosed_ports, take_files};
 pub use closing::{
     Parties, Process, Queue as ClosingQueue, check_returned, check_unclosed as check_closing, close_in_background,

@@ -124,7 +124,8 @@ fn open_for_switch(config: Option<PathBuf>, context: &Context) -> ExitCode {
     log::start();
     // The keeper writes there what administrators grant.
     let grants = rustix::stdio::stdout().try_clone_to_owned().ok().map(File::from);
-    let options = opener::Options { file: config, runtime_dir: context.runtime_dir.clone(), grants };
+    let options =
+        opener::Options { file: config, runtime_dir: context.runtime_dir.clone(), grants, closer: closer::command };
     match opener::open_for_switch(c"ringway-opener", options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

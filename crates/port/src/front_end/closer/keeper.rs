@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -14,10 +14,9 @@ use ringway_runtime::warn_limited;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, shutdown};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::message::{MOST_FILES, Message, Taking, receive, send};
-use super::starting::{start_process, start_thread};
+use super::starting::{Closer, start_process, start_thread};
 use crate::front_end::closing::{Process, close_in_background};
 
 /// Longest wait for the keeper when a socket is opened. Other threads have it for less, unless the closer is stuck.
@@ -76,7 +75,7 @@ struct Keeper {
     /// Closes that have not ended.
     unclosed: HashMap<u64, Unclosed>,
     /// Closers that may not have ended.
-    children: Vec<Child>,
+    children: Vec<Closer>,
     /// The switch ends, and the closer had nothing left.
     has_ended: bool,
 }
@@ -160,13 +159,6 @@ pub fn start(program: impl Fn() -> Command + Send + 'static) {
     keeper.failed_starts = 0;
 }
 
-/// Kills a child that nobody has waited for: the switch may signal nobody by number.
-fn kill(child: &Child) {
-    if let Ok(process) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
-        let _ = pidfd_send_signal(&process, Signal::KILL);
-    }
-}
-
 /// Ends the closer if it has nothing left, so that nothing is left behind. Otherwise it ends after the switch, when it can. To be called
 /// when there are no clients any more.
 pub fn end() {
@@ -177,8 +169,8 @@ pub fn end() {
         if keeper.held.is_empty() && keeper.takes.is_empty() && keeper.unclosed.is_empty() {
             keeper.has_ended = true;
             for mut child in keeper.children.drain(..) {
-                kill(&child);
-                while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                child.kill();
+                while !child.has_ended() && Instant::now() < until {
                     std::thread::sleep(LOOK_EVERY);
                 }
             }
@@ -450,7 +442,7 @@ impl Keeper {
         let _ = shutdown(&*self.socket, Shutdown::Both);
         let mut old = std::mem::take(&mut self.children);
         let program = self.program.as_ref().filter(|_| !self.has_ended);
-        let started = program.map(|program| start_process(program()));
+        let started = program.map(|program| start_process(program(), self.generation == 0));
         self.socket = match started {
             Some(Ok((socket, child))) => {
                 self.children.push(child);
@@ -469,10 +461,8 @@ impl Keeper {
         CLOSED.notify_all();
         self.give_copies();
         // The old one may be stuck: it ends when it can, and is not waited for.
-        for child in &mut old {
-            kill(child);
-        }
-        old.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        old.iter().for_each(Closer::kill);
+        old.retain_mut(|child| !child.has_ended());
         self.children.append(&mut old);
         // Not called here, with the keeper locked: they can need it.
         self.failed.extend(self.takes.drain().map(|(_, (_, then))| then));

@@ -46,3 +46,4 @@ pub use keeper::{end, start};
 pub(super) use message::{ANY_FILES, Taking};
 pub use owners::Owners;
 pub use process::run;
+pub use starting::start_for_switch;

@@ -5,13 +5,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use ringway_keeper::opener::{Answered, Ask, Opener, Refusal, Reply, Said, of_process};
 use ringway_runtime::fatal;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
-use rustix::process::{PidfdFlags, getpid, getppid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal};
 
 use super::message::{Message, send};
 use super::process::serve;
+
+/// Longest wait for the opener.
+const STARTED_WITHIN: Duration = Duration::from_secs(1);
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
@@ -21,7 +27,7 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 /// The kernel has no descriptors or processes left, or the program cannot be executed.
-pub(super) fn start_process(mut command: Command) -> io::Result<(Arc<OwnedFd>, Child)> {
+pub(super) fn start_process(command: Command, is_first: bool) -> io::Result<(Arc<OwnedFd>, Closer)> {
     let (near, far) = pair()?;
     let switch = pidfd_open(getpid(), PidfdFlags::empty())?;
     // The keeper, if there is one. Another parent is of no interest.
@@ -29,9 +35,63 @@ pub(super) fn start_process(mut command: Command) -> io::Result<(Arc<OwnedFd>, C
     let processes: Vec<_> = std::iter::once(&switch).chain(&parent).map(AsFd::as_fd).collect();
     // Before it is started: a failure leaves no process behind.
     send(&near, Message::Switch, &processes, SendFlags::DONTWAIT)?;
-    command.stdin(Stdio::from(far)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
-    let child = command.spawn()?;
-    Ok((Arc::new(near), child))
+    // Later the switch may start no process.
+    let opener = if is_first { Opener::default() } else { of_process() };
+    let closer = match opener.ask_done(&Ask::Closer, &[far.as_fd()], STARTED_WITHIN) {
+        None => Closer::Child(spawn(command, far)?),
+        Some(files) => Closer::Other(files?.pop().ok_or(io::ErrorKind::InvalidData)?),
+    };
+    Ok((Arc::new(near), closer))
+}
+
+fn spawn(mut command: Command, socket: OwnedFd) -> io::Result<Child> {
+    command.stdin(Stdio::from(socket)).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/").process_group(0);
+    command.spawn()
+}
+
+/// Does what the switch asks the opener: starts a process that calls [`run`](super::run).
+///
+/// # Errors
+/// It cannot be started.
+pub fn start_for_switch(command: Command, socket: Option<OwnedFd>) -> Answered {
+    let start = || {
+        let mut child = spawn(command, socket.ok_or(io::ErrorKind::InvalidInput)?)?;
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        std::thread::Builder::new().name("closer".to_owned()).spawn(move || child.wait())?;
+        Ok(Reply { said: Said::Done, files: vec![process] })
+    };
+    start().map_err(|why: io::Error| Refusal::from(&why))
+}
+
+/// A process that closes.
+pub(super) enum Closer {
+    /// A child of the switch.
+    Child(Child),
+    /// Another one.
+    Other(OwnedFd),
+}
+
+impl Closer {
+    /// Kills it, if this process may: another one ends when the switch has ended.
+    pub(super) fn kill(&self) {
+        // By no number: the switch may signal nobody by that.
+        let opened = match self {
+            Self::Child(child) => pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok(),
+            Self::Other(process) => process.try_clone().ok(),
+        };
+        let _ = opened.map(|process| pidfd_send_signal(process, Signal::KILL));
+    }
+
+    /// Returns true if it is known to have ended.
+    pub(super) fn has_ended(&mut self) -> bool {
+        match self {
+            Self::Child(child) => matches!(child.try_wait(), Ok(Some(_))),
+            Self::Other(process) => {
+                let mut ends = [PollFd::new(process, PollFlags::IN)];
+                poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+            }
+        }
+    }
 }
 
 /// Has a thread of this process do what the closer does.
