@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Commands of bpf(2) (`include/uapi/linux/bpf.h`, `enum bpf_cmd`).
 mod command {
@@ -247,9 +247,22 @@ fn instructions(sockets: &Sockets, host: Host) -> Vec<u64> {
     program
 }
 
-/// A program that runs for the frames of a device. It ends when this is dropped, or with the process.
+/// A program that runs for the frames of a device. It ends when the last descriptor of its link is closed.
 pub struct Attached {
-    _link: OwnedFd,
+    link: OwnedFd,
+}
+
+impl AsFd for Attached {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+}
+
+/// The program of this link, which another process has made.
+impl From<OwnedFd> for Attached {
+    fn from(link: OwnedFd) -> Self {
+        Attached { link }
+    }
 }
 
 impl Attached {
@@ -276,6 +289,6 @@ impl Attached {
         };
         let link =
             LinkCreate { program: program.as_raw_fd() as u32, device, attach_kind: ATTACH_XDP, flags: place as u32 };
-        Ok(Attached { _link: descriptor(&link)? })
+        Ok(Attached { link: descriptor(&link)? })
     }
 }

@@ -36,6 +36,12 @@ impl<const WORDS: usize> Ring<WORDS> {
         Ok(Ring { producer, consumer, flags, words, slots, published: 0, seen: 0 })
     }
 
+    /// Takes the index of this side from the ring's memory.
+    fn go_on(mut self, published: impl Fn(&Self) -> u32) -> Self {
+        self.published = published(&self);
+        self
+    }
+
     /// Returns the words of the entry with this index.
     #[inline]
     fn entry(&self, index: u32) -> &[AtomicU64; WORDS] {
@@ -52,12 +58,20 @@ pub struct Producer<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Producer<WORDS> {
-    /// Maps the ring of `slots` entries, a power of two, at this offset of the socket.
+    /// Maps the ring of `slots` entries, a power of two, at this offset of the socket. Goes on behind the entries that were published: by another
+    /// process, if this is not the first one that has the socket.
     ///
     /// # Errors
-    /// The kernel is too old, or has no memory.
+    /// The kernel is too old, or has no memory. `EBUSY`: the socket is bound, and the kernel older than 6.4.
     pub fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
-        Ok(Producer { ring: Ring::map(socket, page, at, slots)?, next: 0 })
+        let ring = Ring::map(socket, page, at, slots)?.go_on(|ring| ring.producer.load(Ordering::Acquire));
+        Ok(Producer { next: ring.published, ring })
+    }
+
+    /// Returns the index of the entry that is written next.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        self.next
     }
 
     /// Returns how many entries can be written.
@@ -136,6 +150,26 @@ impl Queued {
         }
     }
 
+    /// Returns how many entries were cancelled that the kernel has not taken.
+    #[must_use]
+    pub fn cancelled(&self) -> u32 {
+        self.waiting().map(|[address, _]| u32::from(address.load(Ordering::Relaxed) == CANCELLED)).sum()
+    }
+
+    /// Returns true if the kernel was given the entry with this index, of which the highest bit is not looked at, and the entry was not cancelled
+    /// since. Of entries before the last lap of the ring it is not known whether they were cancelled.
+    #[must_use]
+    pub fn was_given(&self, index: u32) -> bool {
+        let slots = self.words.len() / 2;
+        let since = (self.producer.load(Ordering::Acquire).wrapping_sub(index) << 1).cast_signed() >> 1;
+        match usize::try_from(since) {
+            // It was written, and not published.
+            Err(_) | Ok(0) => false,
+            Ok(since) if since > slots => true,
+            Ok(_) => self.words[2 * (index as usize % slots)].load(Ordering::Relaxed) != CANCELLED,
+        }
+    }
+
     /// The words of the entries that the kernel has not taken.
     fn waiting(&self) -> impl Iterator<Item = [&AtomicU64; 2]> {
         let (first, end) = (self.consumer.load(Ordering::Acquire), self.producer.load(Ordering::Acquire));
@@ -161,12 +195,20 @@ pub struct Consumer<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> Consumer<WORDS> {
-    /// Maps the ring of `slots` entries, a power of two, at this offset of the socket.
+    /// Maps the ring of `slots` entries, a power of two, at this offset of the socket. Goes on behind the entries that were released: by another
+    /// process, if this is not the first one that has the socket.
     ///
     /// # Errors
-    /// The kernel is too old, or has no memory.
+    /// The kernel is too old, or has no memory. `EBUSY`: the socket is bound, and the kernel older than 6.4.
     pub fn map(socket: BorrowedFd<'_>, page: u64, at: &XdpRingOffset, slots: u32) -> io::Result<Self> {
-        Ok(Consumer { ring: Ring::map(socket, page, at, slots)?, next: 0 })
+        let ring = Ring::map(socket, page, at, slots)?.go_on(|ring| ring.consumer.load(Ordering::Acquire));
+        Ok(Consumer { next: ring.published, ring })
+    }
+
+    /// Returns the index of the entry that is read next.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        self.next
     }
 
     /// Returns true if there are entries.
