@@ -17,8 +17,8 @@ use rustix::net::{
 pub const NAME_MOST: usize = 128;
 /// Most bytes of a note.
 pub const NOTE_MOST: usize = 32 << 10;
-/// Most files under one name.
-pub const FILES_MOST: usize = 64;
+/// Most files under one name. An XDP port with 64 queues has 136.
+pub const FILES_MOST: usize = 160;
 /// Most files in one message (`SCM_MAX_FD`): the kernel closes what there is no room for, and a close can wait.
 const FILES_IN_MESSAGE: usize = 253;
 /// Most bytes of a message.

@@ -20,7 +20,7 @@ pub(super) struct Store {
     files: usize,
     files_most: usize,
     /// By the beginnings of names; the last is for all others.
-    closing: [(&'static str, Closing); 3],
+    closing: [(&'static str, Closing); 5],
 }
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Store {
             notes: 0,
             files: 0,
             files_most,
-            closing: ["tap/", "process/", ""].map(|kind| (kind, Closing::default())),
+            closing: ["tap/", "xdp/", "packet/", "process/", ""].map(|kind| (kind, Closing::default())),
         }
     }
 
