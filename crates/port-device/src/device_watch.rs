@@ -20,6 +20,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use crate::kept::{self, unreadable};
+
 /// The group of events of devices (`RTMGRP_LINK`), and that of the kernel's uevents.
 const EVENTS: u32 = 1;
 /// Most messages that one look takes. The others are taken by the next look.
@@ -36,12 +38,106 @@ const UEVENT_BYTES: usize = 512;
 /// Bytes of a frame beyond the device's MTU: the Ethernet header and a VLAN tag.
 const HEADER: usize = 14 + 4;
 
-/// The device, as it was when the port was opened.
+/// A device that is to be watched, as it was when it was opened.
+pub(crate) struct OpenWatch {
+    events: OwnedFd,
+    queue_events: Option<OwnedFd>,
+    /// For requests in the device's namespace.
+    requests: OwnedFd,
+    name: String,
+    index: u32,
+    address: [u8; 6],
+}
+
+impl OpenWatch {
+    /// Begins to watch the device of this name, in the network namespace of the calling thread. `queues`: also the number of its queues.
+    pub(crate) fn open(name: &str, queues: bool) -> io::Result<Self> {
+        let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &error.to_string(), error.kind());
+        // The events come first, so that no change after the first look is missed.
+        let events = events(None)?;
+        let queue_events = if queues { Some(self::events(Some(netlink::KOBJECT_UEVENT))?) } else { None };
+        let requests = requests::socket()?;
+        let index = requests::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
+        let address = requests::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
+        let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
+        Ok(OpenWatch { events, queue_events, requests, name: name.to_owned(), index, address })
+    }
+
+    /// The device that a predecessor has watched: the first of these descriptors, which are taken from there, and this note. It may be gone.
+    ///
+    /// # Errors
+    /// A descriptor is missing, or the note is another one.
+    pub(crate) fn left(files: &mut impl Iterator<Item = OwnedFd>, queues: bool, note: &str) -> io::Result<Self> {
+        let (numbers, name) = note.split_once('\n').ok_or_else(unreadable)?;
+        let [index, address] = kept::numbers(numbers)?;
+        let index = u32::try_from(index).map_err(|_| unreadable())?;
+        let [_, _, address @ ..] = u64::try_from(address).map_err(|_| unreadable())?.to_be_bytes();
+        let mut next = || files.next().ok_or_else(unreadable);
+        let (events, requests) = (next()?, next()?);
+        let queue_events = if queues { Some(next()?) } else { None };
+        Ok(OpenWatch { events, queue_events, requests, name: name.to_owned(), index, address })
+    }
+
+    /// Checks that the device is there as it was.
+    ///
+    /// # Errors
+    /// It is gone, or has another name or address.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let socket = self.requests.as_fd();
+        let is_same = requests::name_of(self.index, socket)? == self.name
+            && requests::address(&self.name, socket)? == Some(self.address);
+        if is_same { Ok(()) } else { Err(io::Error::other("it has changed")) }
+    }
+
+    /// The descriptors.
+    pub(crate) fn files(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [Some(&self.events), Some(&self.requests), self.queue_events.as_ref()].into_iter().flatten().map(AsFd::as_fd)
+    }
+
+    /// What the descriptors do not say.
+    pub(crate) fn note(&self) -> String {
+        let [a, b, c, d, e, f] = self.address;
+        format!("{} {}\n{}", self.index, u64::from_be_bytes([0, 0, a, b, c, d, e, f]), self.name)
+    }
+
+    /// Returns the device's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the device's number.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Returns the device's address.
+    pub(crate) fn address(&self) -> [u8; 6] {
+        self.address
+    }
+
+    /// A socket for requests in the device's namespace.
+    pub(crate) fn requests(&self) -> BorrowedFd<'_> {
+        self.requests.as_fd()
+    }
+
+    /// Returns the number of the device's receive queues, if its driver tells it. Waits for other requests about devices.
+    pub(crate) fn queues(&self) -> Option<u32> {
+        requests::receive_queues(&self.name, self.requests.as_fd())
+    }
+
+    /// Forgets the events of queues. Attaching a program gives some drivers more queues for sending, with events like those of others.
+    pub(crate) fn forget_queue_events(&self) {
+        if let Some(events) = &self.queue_events {
+            let _ = queues_have_changed(events, &self.name);
+        }
+    }
+}
+
+/// The device of a port.
 pub(crate) struct DeviceWatch {
     events: Arc<OwnedFd>,
     queue_events: Option<Arc<OwnedFd>>,
     tick: Arc<OwnedFd>,
-    /// For requests in the device's namespace.
     requests: OwnedFd,
     name: String,
     index: u32,
@@ -58,26 +154,22 @@ pub(crate) struct DeviceWatch {
 }
 
 impl DeviceWatch {
-    /// Watches the device of this name, in the network namespace of the calling thread. `queues`: also the number of its queues.
-    pub(crate) fn new(name: &str, queues: bool) -> io::Result<Self> {
-        let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &error.to_string(), error.kind());
-        // The events come first, so that no change after the first look is missed.
-        let events = Arc::new(events(None)?);
-        let queue_events = if queues { Some(Arc::new(self::events(Some(netlink::KOBJECT_UEVENT))?)) } else { None };
+    /// Watches an open device.
+    ///
+    /// # Errors
+    /// It is gone, or no descriptors are left.
+    pub(crate) fn new(open: OpenWatch) -> io::Result<Self> {
+        let OpenWatch { events, queue_events, requests, name, index, address } = open;
         let tick = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         // On whole seconds: a poller sleeps until the ticks of all its ports.
         let first = Timespec { tv_sec: clock_gettime(ClockId::Monotonic).tv_sec + 1, tv_nsec: 0 };
         timerfd_settime(&tick, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval: TICK, it_value: first })?;
-        let requests = requests::socket()?;
-        let index = requests::index(name, requests.as_fd()).map_err(|error| failed("find it", &error))?;
-        let address = requests::address(name, requests.as_fd()).map_err(|error| failed("look at it", &error))?;
-        let address = address.ok_or_else(|| failed("use it", &io::Error::other("it is not an Ethernet device")))?;
         let watch = DeviceWatch {
-            events,
-            queue_events,
+            events: Arc::new(events),
+            queue_events: queue_events.map(Arc::new),
             tick: Arc::new(tick),
             requests,
-            name: name.to_owned(),
+            name,
             index,
             address,
             longest: Arc::new(AtomicUsize::new(HEADER)),
@@ -87,7 +179,8 @@ impl DeviceWatch {
             unlooked: 0,
             may_have_more: false,
         };
-        watch.measure().map_err(|error| failed("look at it", &error))?;
+        let failed = |error: &io::Error| requests::cannot(&watch.name, "look at it", &error.to_string(), error.kind());
+        watch.measure().map_err(|error| failed(&error))?;
         Ok(watch)
     }
 
@@ -97,33 +190,6 @@ impl DeviceWatch {
             ready.add(descriptor.clone())?;
         }
         Ok(())
-    }
-
-    /// Returns the device's number.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
-    }
-
-    /// Returns the device's address.
-    pub(crate) fn address(&self) -> [u8; 6] {
-        self.address
-    }
-
-    /// Returns the number of the device's receive queues, if its driver tells it. Waits for other requests about devices.
-    pub(crate) fn queues(&self) -> Option<u32> {
-        requests::receive_queues(&self.name, self.requests.as_fd())
-    }
-
-    /// Forgets the events of queues. Attaching a program gives some drivers more queues for sending, with events like those of others.
-    pub(crate) fn forget_queue_events(&self) {
-        if let Some(events) = &self.queue_events {
-            let _ = self.queues_have_changed(events);
-        }
-    }
-
-    /// A socket for requests in the device's namespace.
-    pub(crate) fn requests(&self) -> BorrowedFd<'_> {
-        self.requests.as_fd()
     }
 
     /// Returns the length of the longest frame that the device sends, which changes with its MTU.
@@ -155,7 +221,7 @@ impl DeviceWatch {
         self.lost += lost;
         let _ = rustix::io::read(&self.tick, &mut [0; 8]);
         let (queues_have_changed, more_of_queues) =
-            self.queue_events.as_ref().map_or((false, false), |events| self.queues_have_changed(events));
+            self.queue_events.as_ref().map_or((false, false), |events| queues_have_changed(events, &self.name));
         let (seen, more) = self.take_events();
         self.may_have_more = more || more_of_queues;
         let change = match seen {
@@ -222,22 +288,6 @@ impl DeviceWatch {
         (seen, true)
     }
 
-    /// Takes uevents. Returns true if there was one of the device's receive queues, and true if there may be more.
-    fn queues_have_changed(&self, events: &OwnedFd) -> (bool, bool) {
-        let queues = format!("/net/{}/queues/rx-", self.name);
-        let mut any = false;
-        for _ in 0..MOST {
-            let mut event = [0u8; UEVENT_BYTES];
-            any |= match recv(events, &mut event, RecvFlags::empty()) {
-                Err(Errno::AGAIN) => return (any, false),
-                Ok((len, _)) => is_of(&event[..len.min(UEVENT_BYTES)], queues.as_bytes()),
-                // Events were lost.
-                Err(_) => true,
-            };
-        }
-        (any, true)
-    }
-
     /// Notes the longest frame, and whether the device sends.
     fn measure(&self) -> io::Result<()> {
         let mtu = requests::mtu(&self.name, self.requests.as_fd())?;
@@ -268,6 +318,22 @@ fn seen_in(event: &[u8; EVENT_BYTES], index: u32) -> Seen {
     } else {
         Seen::Change
     }
+}
+
+/// Takes uevents. Returns true if there was one of the receive queues of the device of this name, and true if there may be more.
+fn queues_have_changed(events: &OwnedFd, name: &str) -> (bool, bool) {
+    let queues = format!("/net/{name}/queues/rx-");
+    let mut any = false;
+    for _ in 0..MOST {
+        let mut event = [0u8; UEVENT_BYTES];
+        any |= match recv(events, &mut event, RecvFlags::empty()) {
+            Err(Errno::AGAIN) => return (any, false),
+            Ok((len, _)) => is_of(&event[..len.min(UEVENT_BYTES)], queues.as_bytes()),
+            // Events were lost.
+            Err(_) => true,
+        };
+    }
+    (any, true)
 }
 
 /// Returns true if the path of a uevent (`ACTION@PATH`, and a zero byte) has this part.
@@ -308,7 +374,7 @@ mod tests {
     #[test]
     fn a_device_with_more_events_than_one_look_takes_is_looked_at_again() {
         with_pair(|| {
-            let mut watch = DeviceWatch::new("x0", false).expect("a device");
+            let mut watch = DeviceWatch::new(OpenWatch::open("x0", false).expect("a device")).expect("a device");
             watch.look(0);
             for number in 0..2 * MOST {
                 program("ip", &format!("link set x0 alias number{number}"));

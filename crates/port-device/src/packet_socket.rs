@@ -7,14 +7,16 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
+use ringway_memory::{HEAD_BYTES, Head, Kept, Mapping, View};
 use ringway_netdevice::packet;
 use ringway_switch::{Batch, Discarded, DropReason, Offload};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::kept::unreadable;
 use crate::partial::left_to_do;
+use crate::positions::Positions;
 
 /// Slots of the ring.
 const SLOTS: usize = 256;
@@ -29,6 +31,8 @@ mod slot {
     pub(super) const LEN: usize = 4;
     pub(super) const TAKEN: usize = 8;
     pub(super) const OFFSETS: usize = 12;
+    pub(super) const SECONDS: usize = 16;
+    pub(super) const NANOSECONDS: usize = 20;
     pub(super) const TAG: usize = 24;
     pub(super) const BYTES: usize = 32;
     /// The slot is the kernel's.
@@ -134,12 +138,36 @@ struct Ring {
     next: usize,
     /// Slots that were taken, and that the kernel does not have yet.
     taken: usize,
+    /// Where a successor finds what was taken: a [`Taken`].
+    position: Kept<AtomicU64>,
     standstill: Standstill,
 }
 
+/// Slots that were taken together, as it is noted before their frames can arrive anywhere.
+///
+/// The kernel gets the slots back in the reverse order. Until it has the first one it fills none of them again, as it looks at that one before all others. So
+/// while the first slot has the same frame, the kernel may not have some of the slots; afterwards it has had all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taken {
+    first: u16,
+    slots: u16,
+    /// Of the first slot's frame: the low bits of the time when it came.
+    stamp: u32,
+}
+
+impl Taken {
+    fn word(self) -> u64 {
+        u64::from(self.first) | u64::from(self.slots) << 16 | u64::from(self.stamp) << 32
+    }
+
+    fn of(word: u64) -> Self {
+        Self { first: word as u16, slots: (word >> 16) as u16, stamp: (word >> 32) as u32 }
+    }
+}
+
 impl PacketSocket {
-    /// Makes the device promiscuous while this exists.
-    pub(crate) fn open(device: u32, wanted: Wanted) -> io::Result<PacketSocket> {
+    /// Opens a socket. The device is promiscuous while it exists.
+    pub(crate) fn open(device: u32, wanted: Wanted) -> io::Result<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol no frame comes before `bind`.
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
@@ -150,7 +178,20 @@ impl PacketSocket {
             mr_address: [0; 8],
         };
         packet::set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
-        let ring = if wanted == Wanted::Nothing { None } else { Some(Ring::open(&socket, device, wanted)?) };
+        if wanted != Wanted::Nothing {
+            set_up_ring(&socket, wanted)?;
+            packet::bind(&socket, device, libc::ETH_P_ALL as u16)?;
+        }
+        Ok(socket)
+    }
+
+    /// Takes the frames of an open socket, behind those that a predecessor has taken.
+    ///
+    /// # Errors
+    /// The kernel has no memory, or the position is none of such a ring.
+    pub(crate) fn new(socket: OwnedFd, wanted: Wanted, positions: &Positions) -> io::Result<PacketSocket> {
+        let ring =
+            if wanted == Wanted::Nothing { None } else { Some(Ring::new(&socket, wanted, positions.packets()?)?) };
         Ok(PacketSocket { socket, ring })
     }
 
@@ -173,16 +214,20 @@ impl PacketSocket {
             taken += 1;
         }
         ring.taken = taken;
+        ring.note_taken();
     }
 
     /// Drops up to `most` frames unread.
     pub(crate) fn discard(&mut self, most: u64, discarded: &mut Discarded) {
         let Some(ring) = &mut self.ring else { return };
-        while discarded.frames < most && ring.taken < SLOTS && ring.status(ring.taken) & slot::USER != 0 {
-            discarded.bytes += u64::from(ring.word(ring.taken, slot::LEN).load(Ordering::Relaxed));
+        let mut taken = 0;
+        while discarded.frames < most && taken < SLOTS && ring.status(taken) & slot::USER != 0 {
+            discarded.bytes += u64::from(ring.word(taken, slot::LEN).load(Ordering::Relaxed));
             discarded.frames += 1;
-            ring.taken += 1;
+            taken += 1;
         }
+        ring.taken = taken;
+        ring.note_taken();
         self.release();
     }
 
@@ -200,12 +245,9 @@ impl PacketSocket {
 
     /// Gives the taken slots back to the kernel.
     pub(crate) fn release(&mut self) {
-        let Some(ring) = &mut self.ring else { return };
-        ring.standstill.was_empty &= ring.taken == 0;
-        for slot in 0..ring.taken {
-            ring.word(slot, slot::STATUS).store(slot::KERNEL, Ordering::Release);
+        if let Some(ring) = &mut self.ring {
+            ring.release();
         }
-        ring.next = (ring.next + std::mem::take(&mut ring.taken)) % SLOTS;
     }
 }
 
@@ -215,26 +257,65 @@ impl AsFd for PacketSocket {
     }
 }
 
+/// Gives the socket a ring, and the frames that are wanted.
+fn set_up_ring(socket: &OwnedFd, wanted: Wanted) -> io::Result<()> {
+    packet::set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
+    if wanted.has_headers() {
+        packet::set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as libc::c_int))?;
+    }
+    packet::set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVED)?;
+    packet::set(socket, libc::SOL_PACKET, packet::PACKET_IGNORE_OUTGOING, &(1 as libc::c_int))?;
+    packet::filter(socket, &wanted.filter())?;
+    let slot_bytes = wanted.slot_bytes();
+    let request = libc::tpacket_req {
+        tp_block_size: (BLOCK * slot_bytes) as u32,
+        tp_block_nr: (SLOTS / BLOCK) as u32,
+        tp_frame_size: slot_bytes as u32,
+        tp_frame_nr: SLOTS as u32,
+    };
+    packet::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
+}
+
 impl Ring {
-    fn open(socket: &OwnedFd, device: u32, wanted: Wanted) -> io::Result<Ring> {
-        packet::set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
-        if wanted.has_headers() {
-            packet::set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as libc::c_int))?;
-        }
-        packet::set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVED)?;
-        packet::set(socket, libc::SOL_PACKET, packet::PACKET_IGNORE_OUTGOING, &(1 as libc::c_int))?;
-        packet::filter(socket, &wanted.filter())?;
+    fn new(socket: &OwnedFd, wanted: Wanted, position: Kept<AtomicU64>) -> io::Result<Ring> {
         let slot_bytes = wanted.slot_bytes();
-        let request = libc::tpacket_req {
-            tp_block_size: (BLOCK * slot_bytes) as u32,
-            tp_block_nr: (SLOTS / BLOCK) as u32,
-            tp_frame_size: slot_bytes as u32,
-            tp_frame_nr: SLOTS as u32,
-        };
-        packet::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let memory = Arc::new(Mapping::shared(socket.as_fd(), SLOTS * slot_bytes)?);
-        packet::bind(socket, device, libc::ETH_P_ALL as u16)?;
-        Ok(Ring { memory, wanted, slot_bytes, next: 0, taken: 0, standstill: Standstill::default() })
+        let Taken { first, slots, stamp } = Taken::of(position.load(Ordering::Relaxed));
+        let (next, slots) = (usize::from(first), usize::from(slots));
+        if next >= SLOTS || slots > SLOTS {
+            return Err(unreadable());
+        }
+        let mut ring =
+            Ring { memory, wanted, slot_bytes, next, taken: slots, position, standstill: Standstill::default() };
+        if ring.status(0) & slot::USER != 0 && ring.stamp() == stamp {
+            ring.release();
+        } else {
+            ring.next = (next + std::mem::take(&mut ring.taken)) % SLOTS;
+        }
+        Ok(ring)
+    }
+
+    /// Notes which slots are taken, if there are any.
+    fn note_taken(&self) {
+        if self.taken > 0 {
+            let taken = Taken { first: self.next as u16, slots: self.taken as u16, stamp: self.stamp() };
+            self.position.store(taken.word(), Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the taken slots back to the kernel.
+    fn release(&mut self) {
+        self.standstill.was_empty &= self.taken == 0;
+        for slot in (0..self.taken).rev() {
+            self.word(slot, slot::STATUS).store(slot::KERNEL, Ordering::Release);
+        }
+        self.next = (self.next + std::mem::take(&mut self.taken)) % SLOTS;
+    }
+
+    /// Says when the frame in the next slot came.
+    fn stamp(&self) -> u32 {
+        let word = |at| self.word(0, at).load(Ordering::Relaxed);
+        word(slot::SECONDS) << 30 ^ word(slot::NANOSECONDS)
     }
 
     /// Returns where the slot begins that is `ahead` slots behind the next one.
@@ -326,5 +407,88 @@ mod tests {
         // Frames were taken.
         standstill.was_empty = false;
         assert!(!standstill.look(7, true));
+    }
+
+    /// A ring that a test fills in place of the kernel.
+    struct Kernel {
+        file: OwnedFd,
+        positions: Positions,
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            let file = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+            rustix::fs::ftruncate(&file, (SLOTS * Wanted::Group.slot_bytes()) as u64).expect("memory");
+            Self { file, positions: Positions::new().expect("positions") }
+        }
+
+        /// What a switch takes over.
+        fn ring(&self) -> Ring {
+            Ring::new(&self.file, Wanted::Group, self.positions.packets().expect("a word")).expect("a ring")
+        }
+
+        fn fill(&self, slots: std::ops::Range<usize>, time: u32) {
+            let ring = Mapping::shared(self.file.as_fd(), SLOTS * Wanted::Group.slot_bytes()).expect("memory");
+            for slot in slots {
+                let at = slot % SLOTS * Wanted::Group.slot_bytes();
+                word(&ring, at + slot::NANOSECONDS).store(time, Ordering::Relaxed);
+                word(&ring, at + slot::STATUS).store(slot::USER, Ordering::Release);
+            }
+        }
+    }
+
+    fn take(ring: &mut Ring, slots: usize) {
+        ring.taken = slots;
+        ring.note_taken();
+    }
+
+    /// The slots with frames, from the next one on.
+    fn waiting(ring: &Ring) -> Vec<usize> {
+        (0..SLOTS).filter(|ahead| ring.status(*ahead) & slot::USER != 0).collect()
+    }
+
+    #[test]
+    fn a_successor_gives_back_the_slots_that_were_taken_and_takes_the_others() {
+        for before in [0, 254] {
+            let kernel = Kernel::new();
+            kernel.fill(0..before, 1);
+            let mut ring = kernel.ring();
+            take(&mut ring, before);
+            ring.release();
+            kernel.fill(before..before + 5, 2);
+            take(&mut ring, 3);
+            // Died before it gave any back, and after it gave back the last one.
+            for back in [0, 1] {
+                (0..back).for_each(|_| ring.word(2, slot::STATUS).store(slot::KERNEL, Ordering::Release));
+                let next = kernel.ring();
+                assert_eq!((next.next, waiting(&next)), ((before + 3) % SLOTS, vec![0, 1]));
+                kernel.fill(before..before + 3, 2);
+            }
+            // Died after it gave back all: the kernel has filled the whole ring again.
+            kernel.fill(before..before + SLOTS, 3);
+            let next = kernel.ring();
+            assert_eq!((next.next, waiting(&next).len()), ((before + 3) % SLOTS, SLOTS));
+        }
+    }
+
+    #[test]
+    fn an_empty_ring_goes_on_where_the_kernel_writes_next() {
+        let kernel = Kernel::new();
+        kernel.fill(0..7, 1);
+        let mut ring = kernel.ring();
+        take(&mut ring, 7);
+        ring.release();
+        let next = kernel.ring();
+        assert_eq!((next.next, waiting(&next)), (7, Vec::new()));
+    }
+
+    #[test]
+    fn a_position_that_is_none_of_a_ring_is_refused() {
+        let kernel = Kernel::new();
+        for word in [SLOTS as u64, (SLOTS as u64 + 1) << 16, u64::MAX] {
+            let position = kernel.positions.packets().expect("a word");
+            position.store(word, Ordering::Relaxed);
+            assert!(Ring::new(&kernel.file, Wanted::Group, position).is_err(), "{word}");
+        }
     }
 }

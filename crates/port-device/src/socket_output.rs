@@ -12,7 +12,7 @@ use ringway_switch::{
 };
 
 use crate::device_closing::ClosedApart;
-use crate::tap_file::{DeviceFile, Header};
+use crate::tap_file::{DeviceFile, Header, Offloads};
 
 /// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
@@ -39,8 +39,8 @@ fn touch(piece: &View<'_>) {
 }
 
 impl SocketOutput {
-    pub(crate) fn new(device: Arc<ClosedApart<DeviceFile>>, accepts: Accepts, header: Header) -> Self {
-        Self { device, accepts, header }
+    pub(crate) fn new(device: Arc<ClosedApart<DeviceFile>>, offloads: Offloads) -> Self {
+        Self { device, accepts: offloads.accepts(), header: offloads.header() }
     }
 
     /// Writes one frame. The kernel takes it as a whole or not at all.

@@ -14,6 +14,7 @@ use ringway_switch::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::device_closing::ClosedApart;
+use crate::kept::unreadable;
 
 /// Bytes offered to a read behind the header: the longest frame and one byte more. The kernel truncates frames to the offered
 /// size, and the extra byte reveals frames that are too long.
@@ -78,12 +79,19 @@ const SEGMENTED: libc::c_uint =
 #[derive(Debug)]
 pub(crate) struct DeviceFile {
     file: OwnedFd,
-    _kept: Option<Guard>,
+    _kept: Arc<Guard>,
 }
 
 impl DeviceFile {
-    pub(crate) fn new(file: OwnedFd, kept: Option<Guard>) -> Self {
-        Self { file, _kept: kept }
+    pub(crate) fn new(file: OwnedFd, kept: &Arc<Guard>) -> Self {
+        Self { file, _kept: Arc::clone(kept) }
+    }
+
+    /// A device that nobody keeps.
+    #[cfg(test)]
+    pub(crate) fn of_test(file: OwnedFd) -> Self {
+        let kept = Guard::new(&ringway_keeper::Link::default(), "test", &[], &[], None).expect("nothing is kept");
+        Self::new(file, &Arc::new(kept))
     }
 }
 
@@ -277,9 +285,39 @@ impl Input for TapInput {
     fn disarm(&mut self) {}
 }
 
+/// The offloads that a device takes, and the header that tells of them, by their number in [`OFFLOADS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offloads(usize);
+
+impl Offloads {
+    /// Those of packet sockets. Kernels before 6.2 refuse USO.
+    pub(crate) const OF_PACKET_SOCKETS: Self = Self(2);
+
+    /// Those with this number.
+    ///
+    /// # Errors
+    /// There are none.
+    pub(crate) fn numbered(number: u128) -> io::Result<Self> {
+        let number = usize::try_from(number).ok().filter(|number| *number < OFFLOADS.len());
+        number.map(Self).ok_or_else(unreadable)
+    }
+
+    pub(crate) fn number(self) -> usize {
+        self.0
+    }
+
+    pub(crate) fn accepts(self) -> Accepts {
+        OFFLOADS[self.0].1
+    }
+
+    pub(crate) fn header(self) -> Header {
+        OFFLOADS[self.0].2
+    }
+}
+
 /// Sets header size and offloads. A persistent device may have other settings, from an earlier user.
-pub(crate) fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<(Accepts, Header)> {
-    for (flags, accepts, header) in OFFLOADS {
+pub(crate) fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Offloads> {
+    for (number, (flags, _, header)) in OFFLOADS.into_iter().enumerate() {
         let bytes = header.bytes() as libc::c_int;
         // SAFETY: TUNSETVNETHDRSZ reads one int, and `bytes` outlives the call.
         if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) } == -1 {
@@ -287,7 +325,7 @@ pub(crate) fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<(Accepts, Header)>
         }
         // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
         if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } == 0 {
-            return Ok((accepts, header));
+            return Ok(Offloads(number));
         }
     }
     Err(io::Error::last_os_error())
@@ -302,7 +340,7 @@ mod tests {
     fn a_device_is_pending_until_a_read_finds_nothing() {
         let (device, stack) = frame_sockets();
         let mut input = TapInput::new(
-            Arc::new(ClosedApart::new(DeviceFile::new(device.try_clone().expect("a descriptor"), None))),
+            Arc::new(ClosedApart::new(DeviceFile::of_test(device.try_clone().expect("a descriptor")))),
             Header::Plain,
         )
         .expect("memory");
@@ -325,7 +363,7 @@ mod tests {
     fn frames_that_wait_are_the_first_of_the_next_batch_however_many_were_read_since() {
         let (device, stack) = frame_sockets();
         let mut input =
-            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::new(device, None))), Header::Plain).expect("memory");
+            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::of_test(device))), Header::Plain).expect("memory");
         let (mut sent, mut taken) = (0_u32, 0_u32);
         // More than the memory holds several times, with long frames among them.
         while taken < 2_000 {
@@ -363,7 +401,7 @@ mod tests {
     fn as_much_as_a_batch_has_may_wait_and_each_batch_reads_its_part_of_it() {
         let (device, stack) = frame_sockets();
         let mut input =
-            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::new(device, None))), Header::Plain).expect("memory");
+            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::of_test(device))), Header::Plain).expect("memory");
         assert_eq!(input.capabilities().waiting, WaitingPlace::Memory(HELD_BYTES));
         let (mut waiting, mut is_full) = (0, false);
         while !is_full {
@@ -384,7 +422,7 @@ mod tests {
     fn a_device_is_asked_whether_it_has_frames() {
         let (device, stack) = rustix::pipe::pipe().expect("a pipe");
         let mut input =
-            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::new(device, None))), Header::Plain).expect("memory");
+            TapInput::new(Arc::new(ClosedApart::new(DeviceFile::of_test(device))), Header::Plain).expect("memory");
         assert!(!input.has_frames());
         rustix::io::write(&stack, &[0; 60]).expect("a frame");
         assert!(input.has_frames() && !input.pending());

@@ -40,7 +40,8 @@ impl PortKind for Packet {
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
         let wanted = packet::Settings { device: self.device.name.clone() };
-        let open = move || packet::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
+        let keeper = at.keeper.clone();
+        let open = move || packet::open(&wanted, &keeper).map_err(|why| CannotOpen { what: why.to_string(), why });
         let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
         Ok(Opened { sides, link: None, namespace })
     }

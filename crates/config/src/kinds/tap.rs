@@ -45,8 +45,8 @@ impl PortKind for Tap {
         let address = if at.macs.len() == 1 { at.macs.first() } else { None };
         let address = address.map(|mac| mac.get().octets());
         let wanted = tap::Settings { device: self.device.name.clone(), address, mtu: self.mtu };
-        let (label, keeper) = (at.label.to_owned(), at.keeper.clone());
-        let open = move || tap::open(&label, &wanted, &keeper).map_err(|why| CannotOpen { what: why.to_string(), why });
+        let keeper = at.keeper.clone();
+        let open = move || tap::open(&wanted, &keeper).map_err(|why| CannotOpen { what: why.to_string(), why });
         let (sides, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
         Ok(Opened { sides, link: None, namespace })
     }

@@ -54,7 +54,8 @@ impl PortKind for Xdp {
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
         let wanted =
             xdp::Settings { device: self.device.name.clone(), mode: self.mode, queues: self.queues, host: self.host };
-        let open = move || xdp::open(&wanted).map_err(|why| CannotOpen { what: why.to_string(), why });
+        let keeper = at.keeper.clone();
+        let open = move || xdp::open(&wanted, &keeper).map_err(|why| CannotOpen { what: why.to_string(), why });
         let (port, namespace) = netns::inside(self.device.netns.as_deref(), at.namespace.clone(), open)?;
         let xdp::XdpPort { sides, mode, queues, writes_checksums } = port;
         let mode = MODES.iter().find(|(_, has)| *has == mode).map_or("", |(word, _)| word);

@@ -7,7 +7,7 @@ use ringway_keeper::Link;
 
 /// The name of the version, and the version of what ports and the daemon keep: of names, notes and memory. It changes with them.
 const VERSION: &str = "version";
-const STATE_VERSION: u32 = 1;
+const STATE_VERSION: u32 = 2;
 /// The name of the text of the configuration file.
 const CONFIGURATION: &str = "configuration";
 /// What another version looks at before it is the switch.

@@ -1,24 +1,33 @@
 //! Frames from a device.
 
+use std::sync::Arc;
+
+use ringway_keeper::Guard;
 use ringway_switch::{Armed, Batch, Discarded, Input, PortFault, WakeOn};
 
 use crate::device_closing::ClosedApart;
 use crate::device_watch::{COLLECT, DeviceWatch};
 use crate::packet_socket::{Look, PacketSocket};
 
+/// What is open of the device.
+struct Open {
+    packets: PacketSocket,
+    _kept: Arc<Guard>,
+}
+
 /// The input of a packet port.
 pub(super) struct PacketInput {
-    packets: ClosedApart<PacketSocket>,
+    open: ClosedApart<Open>,
     watch: DeviceWatch,
 }
 
 impl PacketInput {
-    pub(super) fn new(packets: PacketSocket, watch: DeviceWatch) -> PacketInput {
-        PacketInput { packets: ClosedApart::new(packets), watch }
+    pub(super) fn new(packets: PacketSocket, watch: DeviceWatch, kept: &Arc<Guard>) -> PacketInput {
+        PacketInput { open: ClosedApart::new(Open { packets, _kept: Arc::clone(kept) }), watch }
     }
 
     fn look(&mut self) {
-        let Look { lost, is_stalled } = self.packets.look();
+        let Look { lost, is_stalled } = self.open.packets.look();
         self.watch.look(lost);
         if is_stalled {
             self.watch.fail(PortFault::DeviceStalled);
@@ -32,17 +41,17 @@ impl Input for PacketInput {
         if self.watch.is_due(COLLECT) {
             self.look();
         }
-        self.packets.collect(batch, self.watch.mtu());
+        self.open.packets.collect(batch, self.watch.mtu());
         Ok(())
     }
 
     fn release(&mut self) {
-        self.packets.release();
+        self.open.packets.release();
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
         let mut discarded = Discarded::default();
-        self.packets.discard(most as u64, &mut discarded);
+        self.open.packets.discard(most as u64, &mut discarded);
         Ok(discarded)
     }
 
@@ -51,7 +60,7 @@ impl Input for PacketInput {
         if self.watch.is_due(1) {
             self.look();
         }
-        self.watch.has_report() || self.packets.has_frames()
+        self.watch.has_report() || self.open.packets.has_frames()
     }
 
     /// The kernel reports frames by the socket's readiness, and changes of the device by events. There is no event of a client.

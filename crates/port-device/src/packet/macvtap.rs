@@ -4,9 +4,10 @@
 //! A macvtap in passthru mode has all frames of the lower device, and in bridge mode those to its own address and group frames.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use ringway_keeper::Guard;
 use ringway_netdevice::requests;
 use ringway_port::port_io::PortIo;
 use ringway_runtime::{Signal, Watch};
@@ -14,52 +15,91 @@ use ringway_switch::{Armed, Batch, Discarded, Input, InputCapabilities, PortFaul
 use rustix::fs::{Mode, OFlags};
 
 use crate::device_closing::ClosedApart;
-use crate::device_watch::{COLLECT, DeviceWatch};
+use crate::device_watch::{COLLECT, DeviceWatch, OpenWatch};
+use crate::kept::{OpenDevice, numbers, unreadable};
 use crate::socket_output::{NoBell, SocketOutput};
-use crate::tap_file::{DeviceFile, TapInput, set_offloads};
+use crate::tap_file::{DeviceFile, Offloads, TapInput, set_offloads};
 
-pub(super) fn open(path: &str) -> io::Result<PortIo> {
-    // Opening anything else may have effects of its own: a tape is rewound, a watchdog begins to run.
-    let number = path.strip_prefix("/dev/tap").filter(|number| !number.is_empty());
-    if !number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Err(not_a_macvtap(path, io::ErrorKind::InvalidInput));
-    }
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file: OwnedFd =
-        rustix::fs::open(path, flags, Mode::empty()).map_err(|error| cannot_open(path, error.into()))?;
-    let (name, address) = identify(&file).map_err(|error| not_a_macvtap(path, error.kind()))?;
-    let failed = |what: &str, error: &io::Error| {
-        io::Error::new(error.kind(), format!("macvtap {path} (\"{name}\"): cannot {what}: {error}"))
-    };
-    let watch = DeviceWatch::new(&name, false)?;
-    if watch.address() != address {
-        let what = "it is in another network namespace: name that by \"netns\"";
-        return Err(failed("use it", &io::Error::other(what)));
-    }
-    let mut request = requests::request(&name)?;
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
-    requests::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| failed("set it up", &error))?;
-    let (accepts, header) = set_offloads(file.as_fd()).map_err(|error| failed("set its offloads", &error))?;
-    match requests::lengthen_queue(&name, watch.requests()) {
-        // Setting it takes CAP_NET_ADMIN.
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
-            return Err(failed("set its queue's length", &error));
+/// An open macvtap.
+pub(super) struct OpenMacvtap {
+    file: OwnedFd,
+    offloads: Offloads,
+    watch: OpenWatch,
+}
+
+impl OpenMacvtap {
+    pub(super) fn open(path: &str) -> io::Result<Self> {
+        // Opening anything else may have effects of its own: a tape is rewound, a watchdog begins to run.
+        let number = path.strip_prefix("/dev/tap").filter(|number| !number.is_empty());
+        if !number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            return Err(not_a_macvtap(path, io::ErrorKind::InvalidInput));
         }
-        _ => {}
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file: OwnedFd =
+            rustix::fs::open(path, flags, Mode::empty()).map_err(|error| cannot_open(path, error.into()))?;
+        let (name, address) = identify(&file).map_err(|error| not_a_macvtap(path, error.kind()))?;
+        let failed = |what: &str, error: &io::Error| {
+            io::Error::new(error.kind(), format!("macvtap {path} (\"{name}\"): cannot {what}: {error}"))
+        };
+        let watch = OpenWatch::open(&name, false)?;
+        if watch.address() != address {
+            let what = "it is in another network namespace: name that by \"netns\"";
+            return Err(failed("use it", &io::Error::other(what)));
+        }
+        let mut request = requests::request(&name)?;
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+        requests::ioctl(file.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| failed("set it up", &error))?;
+        let offloads = set_offloads(file.as_fd()).map_err(|error| failed("set its offloads", &error))?;
+        match requests::lengthen_queue(&name, watch.requests()) {
+            // Setting it takes CAP_NET_ADMIN.
+            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => {
+                return Err(failed("set its queue's length", &error));
+            }
+            _ => {}
+        }
+        requests::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+        Ok(Self { file, offloads, watch })
     }
-    requests::bring_up(&name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let file = Arc::new(ClosedApart::new(DeviceFile::new(file, None)));
-    let ready = Watch::new();
-    ready.add(file.clone())?;
-    watch.join(&ready)?;
-    let input = MacvtapInput { frames: TapInput::new(Arc::clone(&file), header)?, watch };
-    let output = SocketOutput::new(file, accepts, header);
-    Ok(PortIo {
-        input: Box::new(input),
-        output: Box::new(output),
-        bell: Box::new(NoBell),
-        signal: Signal::Device(ready),
-    })
+}
+
+impl OpenDevice for OpenMacvtap {
+    type Port = PortIo;
+
+    fn left(files: Vec<OwnedFd>, note: &str) -> io::Result<Self> {
+        let mut files = files.into_iter();
+        let (offloads, note) = note.split_once('\n').ok_or_else(unreadable)?;
+        let [offloads] = numbers(offloads)?;
+        let file = files.next().ok_or_else(unreadable)?;
+        let watch = OpenWatch::left(&mut files, false, note)?;
+        watch.check()?;
+        // The file is that of a device that was deleted, if another one has its number now.
+        identify(&file)?;
+        Ok(Self { file, offloads: Offloads::numbered(offloads)?, watch })
+    }
+
+    fn files(&self) -> Vec<BorrowedFd<'_>> {
+        [self.file.as_fd()].into_iter().chain(self.watch.files()).collect()
+    }
+
+    fn note(&self) -> String {
+        format!("{}\n{}", self.offloads.number(), self.watch.note())
+    }
+
+    fn port(self, kept: &Arc<Guard>) -> io::Result<PortIo> {
+        let watch = DeviceWatch::new(self.watch)?;
+        let file = Arc::new(ClosedApart::new(DeviceFile::new(self.file, kept)));
+        let ready = Watch::new();
+        ready.add(file.clone())?;
+        watch.join(&ready)?;
+        let input = MacvtapInput { frames: TapInput::new(Arc::clone(&file), self.offloads.header())?, watch };
+        let output = SocketOutput::new(file, self.offloads);
+        Ok(PortIo {
+            input: Box::new(input),
+            output: Box::new(output),
+            bell: Box::new(NoBell),
+            signal: Signal::Device(ready),
+        })
+    }
 }
 
 /// Returns the name and the address of the macvtap whose file this is.
@@ -147,11 +187,14 @@ mod tests {
         with_pair(|| {
             let (device, stack) = frame_sockets();
             let frames = TapInput::new(
-                Arc::new(ClosedApart::new(DeviceFile::new(device.try_clone().expect("a descriptor"), None))),
+                Arc::new(ClosedApart::new(DeviceFile::of_test(device.try_clone().expect("a descriptor")))),
                 Header::Plain,
             )
             .expect("memory");
-            let mut input = MacvtapInput { frames, watch: DeviceWatch::new("x0", false).expect("a device") };
+            let mut input = MacvtapInput {
+                frames,
+                watch: DeviceWatch::new(OpenWatch::open("x0", false).expect("a device")).expect("a device"),
+            };
             for (frames, most) in [(0, 4), (3, 4), (9, 4)] {
                 (0..frames).for_each(|_| {
                     rustix::io::write(&stack, &[0; Offload::BYTES + 60]).expect("a frame");

@@ -10,21 +10,27 @@ mod input;
 mod macvtap;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use input::PacketInput;
+use macvtap::OpenMacvtap;
+use ringway_keeper::{Guard, Link};
 use ringway_netdevice::requests;
 use ringway_port::port_io::PortIo;
 use ringway_runtime::{Signal, Watch};
-use ringway_switch::Accepts;
 use rustix::io::Errno;
 
 use crate::device_closing::ClosedApart;
-use crate::device_watch::DeviceWatch;
+use crate::device_watch::{DeviceWatch, OpenWatch};
+use crate::kept::{self, OpenDevice, unreadable};
 use crate::packet_socket::{PacketSocket, Wanted};
+use crate::positions::Positions;
 use crate::socket_output::{NoBell, SocketOutput};
-use crate::tap_file::{DeviceFile, Header};
+use crate::tap_file::{DeviceFile, Offloads};
+
+/// The beginning of the names of what is kept.
+const KIND: &str = "packet";
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,29 +39,68 @@ pub struct Settings {
     pub device: String,
 }
 
-/// Makes a port of a device in the network namespace of the calling thread.
+/// Makes a port of a device in the network namespace of the calling thread. With a keeper, the port's socket outlives the switch.
 ///
 /// # Errors
 /// The device cannot be used. The error says why, and what would help.
-pub fn open(settings: &Settings) -> io::Result<PortIo> {
+pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
     let name = settings.device.as_str();
     if name.starts_with('/') {
-        return macvtap::open(name);
+        return kept::port(keeper, KIND, name, &(), || OpenMacvtap::open(name));
     }
-    let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &help(error), error.kind());
-    let watch = DeviceWatch::new(name, false)?;
-    requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
-    let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
-    let socket = Arc::new(ClosedApart::new(DeviceFile::new(packets.as_fd().try_clone_to_owned()?, None)));
-    let ready = Watch::new();
-    ready.add(socket.clone())?;
-    watch.join(&ready)?;
-    // Kernels before 6.2 refuse USO.
-    let output = SocketOutput::new(socket, Accepts::UNTUNNELLED.without(Accepts::USO), Header::Plain);
-    let input = PacketInput::new(packets, watch);
-    let signal = Signal::Watched(ready);
-    Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
+    kept::port(keeper, KIND, name, &(), || OpenPacket::open(name))
+}
+
+/// An open device.
+struct OpenPacket {
+    packets: OwnedFd,
+    positions: Positions,
+    watch: OpenWatch,
+}
+
+impl OpenPacket {
+    fn open(name: &str) -> io::Result<Self> {
+        let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &help(error), error.kind());
+        let watch = OpenWatch::open(name, false)?;
+        requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+        let packets = PacketSocket::open(watch.index(), Wanted::NotOurs);
+        let packets = packets.map_err(|error| failed("open a packet socket for it", &error))?;
+        Ok(Self { packets, positions: Positions::new()?, watch })
+    }
+}
+
+impl OpenDevice for OpenPacket {
+    type Port = PortIo;
+
+    fn left(files: Vec<OwnedFd>, note: &str) -> io::Result<Self> {
+        let mut files = files.into_iter();
+        let [packets, positions] = [files.next(), files.next()].map(|file| file.ok_or_else(unreadable));
+        let (packets, positions) = (packets?, Positions::left(positions?)?);
+        let watch = OpenWatch::left(&mut files, false, note)?;
+        watch.check()?;
+        Ok(Self { packets, positions, watch })
+    }
+
+    fn files(&self) -> Vec<BorrowedFd<'_>> {
+        [self.packets.as_fd(), self.positions.file()].into_iter().chain(self.watch.files()).collect()
+    }
+
+    fn note(&self) -> String {
+        self.watch.note()
+    }
+
+    fn port(self, kept: &Arc<Guard>) -> io::Result<PortIo> {
+        let watch = DeviceWatch::new(self.watch)?;
+        let packets = PacketSocket::new(self.packets, Wanted::NotOurs, &self.positions)?;
+        let socket = Arc::new(ClosedApart::new(DeviceFile::new(packets.as_fd().try_clone_to_owned()?, kept)));
+        let ready = Watch::new();
+        ready.add(socket.clone())?;
+        watch.join(&ready)?;
+        let output = SocketOutput::new(socket, Offloads::OF_PACKET_SOCKETS);
+        let input = PacketInput::new(packets, watch, kept);
+        let signal = Signal::Watched(ready);
+        Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
+    }
 }
 
 /// Says what to do about an error of the kernel.
@@ -74,7 +119,7 @@ mod tests {
     #[test]
     fn a_device_with_frames_is_pending_until_all_are_taken() {
         with_pair(|| {
-            let port = open(&Settings { device: "x0".to_owned() }).expect("a port");
+            let port = open(&Settings { device: "x0".to_owned() }, &Link::default()).expect("a port");
             let mut input = port.input;
             send_from_far_end(5);
             visit_until_asleep_in_memory(&mut *input, 5);

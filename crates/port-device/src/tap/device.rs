@@ -1,19 +1,19 @@
 //! Creation and setup of a TAP device (Linux, Documentation/networking/tuntap.rst; netdevice(7)).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use ringway_keeper::{Guard, Inherited, Link};
+use ringway_keeper::Guard;
 use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, set_address, set_mtu, socket};
-use ringway_switch::Accepts;
+use ringway_port::port_io::PortIo;
+use ringway_runtime::{Signal, Watch};
 use rustix::fs::{Mode, OFlags};
 
-use crate::tap_file::{DeviceFile, Header, set_offloads};
-
-/// Longest wait for the keeper to close a device, which waits for the kernel's lock of network devices.
-const CLOSED_WITHIN: Duration = Duration::from_secs(5);
+use crate::device_closing::ClosedApart;
+use crate::kept::{OpenDevice, numbers, unreadable};
+use crate::socket_output::{NoBell, SocketOutput};
+use crate::tap_file::{DeviceFile, Offloads, TapInput, set_offloads};
 
 const CONTROL: &str = "/dev/net/tun";
 
@@ -28,64 +28,69 @@ pub struct Settings {
     pub mtu: Option<u16>,
 }
 
+/// An open device.
+pub(super) struct OpenTap {
+    file: OwnedFd,
+    offloads: Offloads,
+}
+
 /// Opens the device in non-blocking mode and configures it: a header precedes every frame, and frames from the device
-/// may request offloads. Returns the offloads that the device accepts in the other direction, and the header.
-pub(super) fn open(label: &str, settings: &Settings, keeper: &Link) -> io::Result<(DeviceFile, Accepts, Header)> {
+/// may request offloads.
+pub(super) fn open(settings: &Settings) -> io::Result<OpenTap> {
     let name = settings.device.as_str();
-    let kept = format!("tap/{label}");
-    let place = place(name);
-    let left = inherit(keeper, &kept, &place, name);
-    let (tap, mut request, guard) = match left {
-        Some((tap, request, guard)) => (tap, request, Some(guard)),
-        None => attach(name).map(|(tap, request)| (tap, request, None))?,
-    };
-    let is_left = guard.is_some();
-    let (accepts, header) = set_offloads(tap.as_fd()).map_err(|error| failed(name, "set its offloads", &error))?;
-    ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| failed(name, "look at it", &error))?;
+    let (file, mut request) = attach(name)?;
+    let offloads = set_offloads(file.as_fd()).map_err(|error| failed(name, "set its offloads", &error))?;
+    ioctl(file.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| failed(name, "look at it", &error))?;
     // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
     let persistent = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_PERSIST != 0;
     let socket = socket()?;
-    if !persistent && !is_left {
+    if !persistent {
         if let Some(address) = settings.address {
             let set = set_address(name, socket.as_fd(), address);
             set.map_err(|error| failed(name, "set its address", &error))?;
         }
         lengthen_queue(name, socket.as_fd()).map_err(|error| failed(name, "set its queue's length", &error))?;
     }
-    // Others may have changed, renamed or moved it since: the file is the device, whatever its name.
-    if let Some(mtu) = settings.mtu.filter(|_| !is_left) {
+    if let Some(mtu) = settings.mtu {
         set_mtu(name, socket.as_fd(), mtu).map_err(|error| failed(name, &format!("set its MTU to {mtu}"), &error))?;
     }
-    // An administrator who has set the device down since wants it down.
-    if !is_left {
-        bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
-    }
-    let guard = match guard {
-        Some(guard) => guard,
-        None => Guard::new(keeper, &kept, place.as_bytes(), &[tap.as_fd()], Some(CLOSED_WITHIN))
-            .map_err(|error| failed(name, "have it kept", &error))?,
-    };
-    Ok((DeviceFile::new(tap, Some(guard)), accepts, header))
+    bring_up(name, socket.as_fd()).map_err(|error| failed(name, "bring it up", &error))?;
+    Ok(OpenTap { file, offloads })
 }
 
-/// Where a device is, in words that are compared only: its name, and the network namespace of the calling thread.
-fn place(name: &str) -> String {
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net");
-    let namespace = namespace.map_or((0, 0), |namespace| (namespace.dev(), namespace.ino()));
-    format!("{name} {namespace:?}")
-}
+/// Others may have changed, renamed or moved a device that was left: the file is the device, whatever its name. Nothing is set at it.
+impl OpenDevice for OpenTap {
+    type Port = PortIo;
 
-/// Returns the open device that a predecessor left for the port, and a request with its name. What cannot be used is closed.
-fn inherit(keeper: &Link, kept: &str, place: &str, name: &str) -> Option<(OwnedFd, libc::ifreq, Guard)> {
-    let Inherited { name: whole, note, files } = keeper.inherit(kept)?;
-    let guard = Guard::of(keeper, whole, Some(CLOSED_WITHIN));
-    let tap = files.into_iter().next().filter(|_| note == place.as_bytes());
-    let mut request = request(name).ok()?;
-    let used = tap.filter(|tap| {
+    fn left(files: Vec<OwnedFd>, note: &str) -> io::Result<Self> {
+        let [file] = <[OwnedFd; 1]>::try_from(files).map_err(|_| unreadable())?;
+        let [offloads] = numbers(note)?;
         // A device that was deleted answers no more.
-        ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).is_ok()
-    });
-    Some((used?, request, guard))
+        ioctl(file.as_fd(), libc::TUNGETIFF, &mut request("?")?)?;
+        Ok(Self { file, offloads: Offloads::numbered(offloads)? })
+    }
+
+    fn files(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.file.as_fd()]
+    }
+
+    fn note(&self) -> String {
+        self.offloads.number().to_string()
+    }
+
+    fn port(self, kept: &Arc<Guard>) -> io::Result<PortIo> {
+        let device = Arc::new(ClosedApart::new(DeviceFile::new(self.file, kept)));
+        let ready = Watch::new();
+        ready.add(device.clone())?;
+        let input = TapInput::new(Arc::clone(&device), self.offloads.header())?;
+        let output = SocketOutput::new(device, self.offloads);
+        Ok(PortIo {
+            input: Box::new(input),
+            output: Box::new(output),
+            bell: Box::new(NoBell),
+            signal: Signal::Device(ready),
+        })
+    }
 }
 
 /// Attaches to the device, which is made if it is not there. Returns it, and a request with its name.

@@ -12,30 +12,19 @@
 mod device;
 
 use std::io;
-use std::sync::Arc;
 
 use ringway_keeper::Link;
-use ringway_runtime::{Signal, Watch};
-
-use crate::device_closing::ClosedApart;
-use crate::socket_output::{NoBell, SocketOutput};
-use crate::tap_file::TapInput;
-pub use device::Settings;
 use ringway_port::port_io::PortIo;
+
+use crate::kept;
+pub use device::Settings;
 
 /// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
 /// no such device, makes one that is removed with the port. A persistent device is used and stays. With a keeper, the device outlives the switch: one that a
-/// predecessor left is used as it is, with what others have set at it since. `label`: `SWITCH:PORT`.
+/// predecessor left is used as it is, with what others have set at it since.
 ///
 /// # Errors
 /// The device cannot be opened. The error says why, and what would help.
-pub fn open(label: &str, settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
-    let (device, accepts, header) = device::open(label, settings, keeper)?;
-    let device = Arc::new(ClosedApart::new(device));
-    let ready = Watch::new();
-    ready.add(device.clone())?;
-    let signal = Signal::Device(ready);
-    let input = TapInput::new(Arc::clone(&device), header)?;
-    let output = SocketOutput::new(device, accepts, header);
-    Ok(PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
+pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
+    kept::port(keeper, "tap", &settings.device, &(), || device::open(settings))
 }

@@ -1,20 +1,26 @@
 //! Frames from a device.
 
+use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use ringway_keeper::Guard;
 use ringway_memory::{HEAD_BYTES, Head, Mapping, View};
 use ringway_netdevice::xdp::{Attached, Consumer, Entry, Producer};
 use ringway_switch::{Armed, Batch, Discarded, DropReason, Input, Offload, PortFault, WakeOn};
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::{RecvFlags, recv};
 
-use super::queue::piece;
+use super::queue::{RECEIVE, piece};
 use super::tags::Tags;
 use crate::device_closing::ClosedApart;
 use crate::device_watch::{COLLECT, DeviceWatch};
+use crate::kept::unreadable;
 use crate::packet_socket::{Look, PacketSocket};
 use crate::partial::left_to_do;
+use crate::positions::QueuePosition;
 
 /// Most pieces of a frame that are looked at: more than a device gives (`MAX_SKB_FRAGS` is 17).
 const MAX_PIECES: usize = 64;
@@ -29,22 +35,47 @@ pub(super) struct Receiver {
     chunk: u64,
     /// Frames may come from the local kernel, with incomplete checksums.
     is_local: bool,
-    /// Frames that the socket has lost, as it was last asked.
-    lost: u64,
     /// Entries that were taken, and whose chunks the kernel does not have yet.
     taken: usize,
+    /// What a successor has to know of this beside the rings.
+    position: QueuePosition,
 }
 
 impl Receiver {
+    /// The receiver of a queue whose chunks have this many bytes.
     pub(super) fn new(
         socket: OwnedFd,
         memory: Arc<Mapping>,
-        ring: Consumer<2>,
-        fill: Producer<1>,
+        rings: (Consumer<2>, Producer<1>),
         chunk: usize,
-        is_local: bool,
+        position: QueuePosition,
     ) -> Receiver {
-        Receiver { socket, memory, ring, fill, chunk: chunk as u64, is_local, lost: 0, taken: 0 }
+        let (ring, fill) = rings;
+        Receiver { socket, memory, ring, fill, chunk: chunk as u64, is_local: false, taken: 0, position }
+    }
+
+    /// Frames may come from the local kernel.
+    pub(super) fn with_local_frames(self, is_local: bool) -> Receiver {
+        Receiver { is_local, ..self }
+    }
+
+    /// Goes on where a predecessor has come to: gives back the chunks of frames that it had taken, each once.
+    ///
+    /// Chunks are given back in the order of the receive ring's entries, and published before the entries are released. So as many entries were given
+    /// back as the fill ring has had entries after the first ones, and those behind them are still in the ring.
+    ///
+    /// # Errors
+    /// The positions are none of such rings.
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        let available = self.ring.available();
+        let behind_released = |index: u32| index.wrapping_sub(self.ring.next()) as usize;
+        let given = behind_released(self.fill.next().wrapping_sub(RECEIVE));
+        let taken = behind_released(self.position.taken.load(Ordering::Relaxed));
+        if given > taken || taken > available {
+            return Err(unreadable());
+        }
+        self.give_back(given..taken);
+        Ok(())
     }
 
     /// Returns what is left to do for a frame of `len` bytes that begins with these.
@@ -93,6 +124,15 @@ impl Receiver {
             }
         }
         self.taken = ahead;
+        self.note_taken();
+    }
+
+    /// Notes which entries are taken, if there are any.
+    #[inline]
+    fn note_taken(&self) {
+        if self.taken > 0 {
+            self.position.taken.store(self.ring.next().wrapping_add(self.taken as u32), Ordering::Relaxed);
+        }
     }
 
     /// Returns how many frames the socket has lost since this was last called: those for which it had no chunk or no entry.
@@ -100,24 +140,30 @@ impl Receiver {
         // A driver may have asked to be woken after the last chunks were given back.
         self.wake_driver();
         let Ok(now) = xdp_statistics(&self.socket) else { return 0 };
-        let lost = now.rx_dropped + now.rx_ring_full.unwrap_or(0);
-        lost.saturating_sub(std::mem::replace(&mut self.lost, lost))
+        let lost = (now.rx_dropped + now.rx_ring_full.unwrap_or(0)) as u32;
+        lost.wrapping_sub(self.position.lost.swap(lost, Ordering::Relaxed)).into()
     }
 
     /// Gives the chunks of the taken entries back to the kernel.
     pub(super) fn release(&mut self) {
-        let chunks = std::mem::take(&mut self.taken);
-        if chunks == 0 {
+        let taken = std::mem::take(&mut self.taken);
+        self.give_back(0..taken);
+    }
+
+    /// Gives the chunks of these entries back to the kernel, and then all entries up to these.
+    fn give_back(&mut self, entries: Range<usize>) {
+        if entries.end == 0 {
             return;
         }
         let free = self.fill.free();
-        for entry in 0..chunks.min(free) {
+        for entry in entries.clone().take(free) {
             let Entry { address, .. } = Entry::of(self.ring.peek(entry));
             self.fill.put([address & !(self.chunk - 1)]);
         }
-        self.ring.advance(chunks);
+        let is_any = self.fill.publish();
+        self.ring.advance(entries.end);
         self.ring.release();
-        if self.fill.publish() {
+        if is_any {
             self.wake_driver();
         }
     }
@@ -134,8 +180,8 @@ impl Receiver {
 /// What the port has changed of its device.
 pub(super) struct Held {
     // Dropped first: no frame comes without its tag.
-    pub(super) _attached: Attached,
-    pub(super) _tags: Tags,
+    pub(super) attached: Attached,
+    pub(super) tags: Tags,
 }
 
 /// What is open of the device.
@@ -144,6 +190,7 @@ struct Open {
     _held: Held,
     queues: Vec<Receiver>,
     packets: PacketSocket,
+    _kept: Arc<Guard>,
 }
 
 /// The input of an XDP port: a round takes frames of each queue in turn.
@@ -155,8 +202,15 @@ pub(super) struct XdpInput {
 }
 
 impl XdpInput {
-    pub(super) fn new(queues: Vec<Receiver>, watch: DeviceWatch, packets: PacketSocket, held: Held) -> XdpInput {
-        XdpInput { open: ClosedApart::new(Open { _held: held, queues, packets }), turn: 0, watch }
+    pub(super) fn new(
+        queues: Vec<Receiver>,
+        watch: DeviceWatch,
+        packets: PacketSocket,
+        held: Held,
+        kept: &Arc<Guard>,
+    ) -> XdpInput {
+        let open = Open { _held: held, queues, packets, _kept: Arc::clone(kept) };
+        XdpInput { open: ClosedApart::new(open), turn: 0, watch }
     }
 
     fn look(&mut self) {
@@ -203,6 +257,7 @@ impl Input for XdpInput {
                 ahead += pieces;
             }
             queue.taken = ahead;
+            queue.note_taken();
             queue.release();
         }
         self.open.packets.discard(most as u64, &mut discarded);

@@ -17,9 +17,10 @@ use rustix::net::xdp::XdpUmemRegFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::output::{Device, XdpOutput};
-use super::queue::{Attachment, Queue, RECEIVE, TRANSMIT, chunk};
+use super::queue::{Attachment, Queue, RECEIVE, Rings, TRANSMIT, chunk};
 use super::sending::{Sending, XdpBell};
 use crate::device_closing::unclosed_devices;
+use crate::positions::Positions;
 
 /// A datagram of `len` bytes for the far end, all of them `byte`, whose checksum is the sum of the pseudo-header.
 fn datagram(len: usize, byte: u8) -> (Vec<u8>, Offload) {
@@ -50,7 +51,8 @@ impl Sender {
         let device = requests::index("x0", requests.as_fd()).expect("the device");
         let queue = Queue::open(Attachment { device, transfer: Transfer::Copy, metadata: true }, 0).expect("a queue");
         let sender = queue.sender(device, 0, Transfer::Copy).expect("a sending socket");
-        let Queue { socket, memory, completion, takes_pieces, before, .. } = queue;
+        let Queue { socket, memory, rings: Rings { completion, .. }, takes_pieces, before } = queue;
+        let memory = Arc::clone(memory.mapping());
         if before == 0 {
             note("this kernel takes no metadata");
             return None;
@@ -59,7 +61,8 @@ impl Sender {
         let sending = Arc::new(sending);
         let is_running = Arc::new(AtomicBool::new(true));
         let device = Device { longest: Arc::new(AtomicUsize::new(9018)), is_running, takes_pieces, before };
-        let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), transmit, completion, device);
+        let chunks = Positions::new().and_then(|positions| positions.chunks()).expect("positions");
+        let output = XdpOutput::new(Arc::clone(&sending), Arc::clone(&memory), (transmit, completion), chunks, device);
         let far = UdpSocket::bind("10.79.0.1:2000").expect("a socket");
         far.set_read_timeout(Some(PATIENCE)).expect("a time limit");
         Some(Sender { output, bell: XdpBell(sending), memory, far, _receiving: socket })
@@ -189,7 +192,7 @@ fn a_device_with_frames_is_pending_until_all_are_taken() {
             let settings = super::Settings { device: "x0".to_owned(), mode, queues: None, host: false };
             let mut input = None;
             // The kernel frees the queue of the socket before when it comes to it.
-            until("a port", || match super::open(&settings) {
+            until("a port", || match super::open(&settings, &ringway_keeper::Link::default()) {
                 Ok(port) => {
                     input = Some(port.sides.input);
                     true

@@ -10,6 +10,9 @@
 //! - `queue`: the sockets of a queue. `sending`: system calls that have the kernel send. `metadata`: checksums that the
 //!   device writes.
 //! - `tags`: the device leaves VLAN tags in frames.
+//!
+//! A port outlives the switch (`crate::kept`): its sockets, its program and its memory stay. Where a switch has come to, its successor finds in the kernel's
+//! rings, and in a few words beside them (`crate::positions`).
 
 mod input;
 #[cfg(test)]
@@ -23,23 +26,26 @@ mod sending;
 mod tags;
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use input::{Held, Receiver, XdpInput};
 use output::{Device, XdpOutput};
-use queue::{Attachment, Queue, SendingSocket, chunk};
+use queue::{Attachment, Queue, Rings, SendingSocket, chunk};
+use ringway_keeper::{Guard, Link};
 use ringway_netdevice::requests;
-use ringway_netdevice::xdp::{Attached, Freed, Host, Place, Sockets, Transfer, help, other_program};
+use ringway_netdevice::xdp::{Attached, Freed, Host, METADATA, Place, Sockets, Transfer, help, other_program};
 use ringway_runtime::{Signal, Watch};
 use rustix::io::Errno;
 use sending::{Sending, XdpBell};
 use tags::Tags;
 
 use crate::device_closing::ClosedApart;
-use crate::device_watch::DeviceWatch;
+use crate::device_watch::{DeviceWatch, OpenWatch};
+use crate::kept::{self, OpenDevice, unreadable};
 use crate::packet_socket::{PacketSocket, Wanted};
+use crate::positions::Positions;
 pub use ringway_netdevice::xdp::Mode;
 use ringway_port::port_io::PortIo;
 
@@ -76,81 +82,98 @@ pub struct XdpPort {
     pub writes_checksums: bool,
 }
 
-/// Makes a port of a device in the network namespace of the calling thread.
+/// Makes a port of a device in the network namespace of the calling thread. With a keeper, what is open of the device outlives the switch (from Linux 6.4
+/// on): the kernel goes on filling the rings, and the device keeps its program.
 ///
 /// # Errors
 /// The device cannot be used. The error says why, and what would help.
-pub fn open(settings: &Settings) -> io::Result<XdpPort> {
-    let name = settings.device.as_str();
-    let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &help(error), error.kind());
-    let watch = DeviceWatch::new(name, true)?;
-    let told = watch.queues();
-    let most = settings.queues.unwrap_or(MAX_QUEUES);
-    if let Some(has) = told.filter(|&has| settings.queues.map_or(has > most, |wanted| has < wanted)) {
-        let what = match settings.queues {
-            None => format!("it has {has} receive queues, and a port takes {most}: use fewer (ethtool -L {name})"),
-            Some(wanted) => format!(
-                "it has {has} receive queues, and the port is to take {wanted}: set \"queues\" to {has} or less"
-            ),
-        };
-        return Err(failed("use it", &io::Error::other(what)));
-    }
-    requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
-    let driver = requests::driver(name, watch.requests()).unwrap_or_default();
-    // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
-    let queues = told.map_or(most, |has| has.clamp(1, most));
-    let (device, address, host) = (watch.index(), watch.address(), settings.host);
-    let target = Target { name, device, driver: &driver, address, queues, host };
-    let mut last = io::Error::from(io::ErrorKind::Unsupported);
-    for &(mode, place, transfer) in settings.mode.tries() {
-        match open_mode(&target, place, transfer) {
-            Ok(opened) => {
-                watch.forget_queue_events();
-                if watch.queues() != told {
-                    return Err(failed("use it", &io::Error::other("the number of its queues has just changed")));
+pub fn open(settings: &Settings, keeper: &Link) -> io::Result<XdpPort> {
+    kept::port(keeper, "xdp", &settings.device, settings, || OpenXdp::open(settings))
+}
+
+/// An open device.
+struct OpenXdp {
+    // Dropped first, as by an input.
+    opened: Opened,
+    watch: OpenWatch,
+    /// The host keeps group frames.
+    host: bool,
+}
+
+/// What is open of a device in one mode.
+struct Opened {
+    held: Held,
+    queues: Vec<Queue>,
+    sender: SendingSocket,
+    packets: OwnedFd,
+    positions: Positions,
+    /// The number of the mode in [`all`].
+    mode: usize,
+    /// Frames may come from the local kernel, with incomplete checksums.
+    is_local: bool,
+}
+
+/// All modes, in an order that does not change.
+fn all() -> &'static [(Mode, Place, Transfer)] {
+    Mode::Auto.tries()
+}
+
+impl OpenXdp {
+    fn open(settings: &Settings) -> io::Result<Self> {
+        let name = settings.device.as_str();
+        let failed = |what: &str, error: &io::Error| requests::cannot(name, what, &help(error), error.kind());
+        let watch = OpenWatch::open(name, true)?;
+        let told = watch.queues();
+        let most = settings.queues.unwrap_or(MAX_QUEUES);
+        if let Some(has) = told.filter(|&has| settings.queues.map_or(has > most, |wanted| has < wanted)) {
+            let what = match settings.queues {
+                None => format!("it has {has} receive queues, and a port takes {most}: use fewer (ethtool -L {name})"),
+                Some(wanted) => format!(
+                    "it has {has} receive queues, and the port is to take {wanted}: set \"queues\" to {has} or less"
+                ),
+            };
+            return Err(failed("use it", &io::Error::other(what)));
+        }
+        requests::bring_up(name, watch.requests()).map_err(|error| failed("bring it up", &error))?;
+        let driver = requests::driver(name, watch.requests()).unwrap_or_default();
+        // Without the driver's word the kernel says which queue is the last one. It counts those that only send, too.
+        let queues = told.map_or(most, |has| has.clamp(1, most));
+        let target = Target { watch: &watch, driver: &driver, queues, host: settings.host };
+        let mut last = io::Error::from(io::ErrorKind::Unsupported);
+        for &tried in settings.mode.tries() {
+            match open_mode(&target, tried) {
+                Ok(opened) => {
+                    watch.forget_queue_events();
+                    if watch.queues() != told {
+                        return Err(failed("use it", &io::Error::other("the number of its queues has just changed")));
+                    }
+                    return Ok(Self { opened, watch, host: settings.host });
                 }
-                watch.join(&opened.ready)?;
-                let queues = opened.queues.len();
-                let writes_checksums = opened.queues.first().is_some_and(|queue| queue.before > 0);
-                let sides = sides(opened, watch);
-                return Ok(XdpPort { sides, mode, queues, writes_checksums });
+                Err(error) => last = error,
             }
-            Err(error) => last = error,
+            // Another mode would be refused, too. It may need less memory.
+            if matches!(Errno::from_io_error(&last), None | Some(Errno::PERM)) {
+                break;
+            }
         }
-        // Another mode would be refused, too. It may need less memory.
-        if matches!(Errno::from_io_error(&last), None | Some(Errno::PERM)) {
-            break;
-        }
+        Err(failed("attach to it", &last))
     }
-    Err(failed("attach to it", &last))
 }
 
 /// What a port is attached to.
 struct Target<'a> {
-    name: &'a str,
-    /// The device's number.
-    device: u32,
+    watch: &'a OpenWatch,
     driver: &'a str,
-    address: [u8; 6],
     /// It has no more queues than these.
     queues: u32,
     /// The host keeps its frames.
     host: bool,
 }
 
-/// The parts of a port that is attached to its device.
-struct Opened {
-    queues: Vec<Queue>,
-    sender: SendingSocket,
-    packets: PacketSocket,
-    held: Held,
-    ready: Watch,
-    is_local: bool,
-}
-
 /// Opens sockets for all queues of a device, and attaches the program that gives them frames.
-fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Result<Opened> {
-    let &Target { name, device, driver, address, queues: most, host } = target;
+fn open_mode(target: &Target<'_>, tried: (Mode, Place, Transfer)) -> io::Result<Opened> {
+    let &Target { watch, driver, queues: most, host } = target;
+    let ((_, place, transfer), device) = (tried, watch.index());
     let attachment = Attachment { device, transfer, metadata: transfer == Transfer::Copy && driver == VETH };
     let mut queues = Vec::new();
     let freed = Freed::within(FREED_WITHIN);
@@ -164,44 +187,105 @@ fn open_mode(target: &Target<'_>, place: Place, transfer: Transfer) -> io::Resul
     }
     let sender = queues[0].sender(device, 0, transfer)?;
     let sockets = Sockets::new(queues.len() as u32)?;
-    let ready = Watch::new();
-    for opened in &queues {
-        ready.add(Arc::new(ClosedApart::new(opened.socket.as_fd().try_clone_to_owned()?)))?;
-    }
-    let packets = PacketSocket::open(device, if host { Wanted::Group } else { Wanted::Nothing })?;
-    ready.add(Arc::new(ClosedApart::new(packets.as_fd().try_clone_to_owned()?)))?;
-    let host = if host { Host::Keeps(address) } else { Host::Nothing };
-    let attached = Attached::new(device, &sockets, host, place).map_err(|error| other_program(name, error))?;
-    let held = Held { _attached: attached, _tags: Tags::keep(device)? };
+    let packets = PacketSocket::open(device, wanted(host))?;
+    let host = if host { Host::Keeps(watch.address()) } else { Host::Nothing };
+    let attached = Attached::new(device, &sockets, host, place).map_err(|error| other_program(watch.name(), error))?;
+    let held = Held { attached, tags: Tags::keep(device, watch.requests().try_clone_to_owned()?)? };
+    let positions = Positions::new()?;
     // Last: the host has the frames until they keep their tags.
     for (queue, opened) in (0..).zip(&queues) {
         sockets.set(queue, opened.socket.as_fd())?;
     }
     // Other devices give complete frames in their drivers.
     let is_local = place == Place::Stack || matches!(driver, VETH | "tun");
-    Ok(Opened { queues, sender, packets, held, ready, is_local })
+    let mode = all().iter().position(|mode| *mode == tried).unwrap_or_default();
+    Ok(Opened { held, queues, sender, packets, positions, mode, is_local })
 }
 
-/// Makes the sides of a port.
-fn sides(opened: Opened, watch: DeviceWatch) -> PortIo {
-    let Opened { queues, sender, packets, held, ready, is_local } = opened;
-    let chunk = chunk(sender.transfer);
-    let (sending, transmit) = Sending::new(sender);
-    let sending = Arc::new(sending);
-    let mut output = None;
-    let mut receivers = Vec::new();
-    for queue in queues {
-        let Queue { socket, memory, receive, fill, completion, takes_pieces, before } = queue;
-        // The first queue sends.
-        output.get_or_insert_with(|| {
-            let device = Device { longest: watch.longest(), is_running: watch.is_running(), takes_pieces, before };
-            (Arc::clone(&memory), completion, device)
-        });
-        receivers.push(Receiver::new(socket, memory, receive, fill, chunk, is_local));
+/// The group frames of a device come by a packet socket, if the host keeps them, too.
+fn wanted(host: bool) -> Wanted {
+    if host { Wanted::Group } else { Wanted::Nothing }
+}
+
+impl OpenDevice for OpenXdp {
+    type Port = XdpPort;
+
+    fn left(files: Vec<OwnedFd>, note: &str) -> io::Result<Self> {
+        let (numbers, watched) = note.split_once('\n').ok_or_else(unreadable)?;
+        let [mode, host, is_local, takes_pieces, before, frames_of_a_call, tags] = kept::numbers(numbers)?;
+        let narrow = |number: u128| u32::try_from(number).map_err(|_| unreadable());
+        let (mode, before) = (narrow(mode)? as usize, narrow(before)? as usize);
+        let transfer = all().get(mode).filter(|_| matches!(before, 0 | METADATA)).ok_or_else(unreadable)?.2;
+        let mut files = files.into_iter();
+        let mut next = || files.next().ok_or_else(unreadable);
+        let (link, packets, positions, sending) = (next()?, next()?, next()?, next()?);
+        let watch = OpenWatch::left(&mut files, true, watched)?;
+        // From here on the tags are as before, if the predecessor's port cannot go on.
+        let tags = Tags::left(watch.index(), watch.requests().try_clone_to_owned()?, tags);
+        let held = Held { attached: link.into(), tags };
+        watch.check()?;
+        let sender = SendingSocket::left(sending, transfer, narrow(frames_of_a_call)?)?;
+        let mut queues = Vec::new();
+        while let Some(socket) = files.next() {
+            let pair = [socket, files.next().ok_or_else(unreadable)?];
+            queues.push(Queue::left(pair, queues.len() as u32, transfer, takes_pieces != 0, before)?);
+        }
+        let positions = Positions::left(positions)?;
+        let (host, is_local) = (host != 0, is_local != 0);
+        let opened = Opened { held, queues, sender, packets, positions, mode, is_local };
+        Ok(Self { opened, watch, host })
     }
-    let (memory, completion, device) = output.expect("a device has a queue");
-    let output = XdpOutput::new(Arc::clone(&sending), memory, transmit, completion, device);
-    let bell = XdpBell(sending);
-    let input = Box::new(XdpInput::new(receivers, watch, packets, held));
-    PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) }
+
+    /// The link is closed first: the host has its frames again. The sockets are closed last.
+    fn files(&self) -> Vec<BorrowedFd<'_>> {
+        let Opened { held, queues, sender, packets, positions, .. } = &self.opened;
+        let first = [held.attached.as_fd(), packets.as_fd(), positions.file(), sender.socket.as_fd()];
+        first.into_iter().chain(self.watch.files()).chain(queues.iter().flat_map(Queue::files)).collect()
+    }
+
+    fn note(&self) -> String {
+        let Opened { held, queues, sender, mode, is_local, .. } = &self.opened;
+        let (takes_pieces, before) = queues.first().map_or((false, 0), |queue| (queue.takes_pieces, queue.before));
+        let [host, is_local, takes_pieces] = [self.host, *is_local, takes_pieces].map(u8::from);
+        let (frames_of_a_call, tags, watched) = (sender.frames_of_a_call, held.tags.before(), self.watch.note());
+        format!("{mode} {host} {is_local} {takes_pieces} {before} {frames_of_a_call} {tags}\n{watched}")
+    }
+
+    fn port(self, kept: &Arc<Guard>) -> io::Result<XdpPort> {
+        let OpenXdp { opened, watch, host } = self;
+        let Opened { held, queues, sender, packets, positions, mode, is_local } = opened;
+        let (mode, count, chunk) = (all()[mode].0, queues.len(), chunk(sender.transfer));
+        let watch = DeviceWatch::new(watch)?;
+        let packets = PacketSocket::new(packets, wanted(host), &positions)?;
+        let (sending, transmit) = Sending::new(sender);
+        if sending.is_stuck() {
+            return Err(io::Error::other("frames were cancelled"));
+        }
+        let ready = Watch::new();
+        ready.add(Arc::new(ClosedApart::new(packets.as_fd().try_clone_to_owned()?)))?;
+        let mut first = None;
+        let mut receivers = Vec::new();
+        for (number, queue) in queues.into_iter().enumerate() {
+            let Queue { socket, memory, rings: Rings { receive, fill, completion }, takes_pieces, before } = queue;
+            ready.add(Arc::new(ClosedApart::new(socket.try_clone()?)))?;
+            let memory = Arc::clone(memory.mapping());
+            // The first queue sends.
+            first.get_or_insert_with(|| (Arc::clone(&memory), completion, takes_pieces, before));
+            let receiver = Receiver::new(socket, memory, (receive, fill), chunk, positions.queue(number)?);
+            let mut receiver = receiver.with_local_frames(is_local);
+            receiver.go_on()?;
+            receivers.push(receiver);
+        }
+        watch.join(&ready)?;
+        let (memory, completion, takes_pieces, before) = first.ok_or_else(unreadable)?;
+        let device = Device { longest: watch.longest(), is_running: watch.is_running(), takes_pieces, before };
+        let sending = Arc::new(sending);
+        let output = XdpOutput::new(Arc::clone(&sending), memory, (transmit, completion), positions.chunks()?, device);
+        // What a predecessor had queued.
+        sending.send();
+        let bell = XdpBell(sending);
+        let input = Box::new(XdpInput::new(receivers, watch, packets, held, kept));
+        let sides = PortIo { input, output: Box::new(output), bell: Box::new(bell), signal: Signal::Watched(ready) };
+        Ok(XdpPort { sides, mode, queues: count, writes_checksums: before > 0 })
+    }
 }

@@ -1,10 +1,10 @@
 //! Frames to a device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use ringway_memory::{Mapping, View};
-use ringway_netdevice::xdp::{Consumer, Entry, METADATA, Producer, Transfer};
+use ringway_memory::{Kept, Mapping, View};
+use ringway_netdevice::xdp::{Consumer, Entry, METADATA, Producer, Queued, Transfer};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, OutputCapabilities, PortFault};
 
 use super::metadata::leave_checksum;
@@ -42,14 +42,31 @@ struct Chunks {
     /// Bytes of a chunk, a power of two.
     bytes: usize,
     free: Vec<u64>,
-    /// By chunk. A chunk that was cancelled could come back a second time, if the device came up at that moment.
-    is_free: [bool; TRANSMIT as usize],
+    /// By chunk, and outliving the switch: [`FREE`], or where the chunk is in the transmit ring ([`place`]). A chunk that was cancelled could come
+    /// back a second time, if the device came up at that moment.
+    places: Kept<[AtomicU32]>,
+}
+
+/// The chunk is free.
+const FREE: u32 = 0;
+
+/// Says that a chunk is in the entry of the transmit ring with this index, but for its highest bit.
+fn place(index: u32) -> u32 {
+    index << 1 | 1
 }
 
 impl Chunks {
-    fn new(bytes: usize) -> Chunks {
-        let free = (RECEIVE..RECEIVE + TRANSMIT).map(|chunk| u64::from(chunk) * bytes as u64).collect();
-        Chunks { bytes, free, is_free: [true; TRANSMIT as usize] }
+    /// The chunks of a ring. Those that a predecessor has given to the kernel come back by the completion ring.
+    fn new(bytes: usize, places: Kept<[AtomicU32]>, queued: &Queued) -> Chunks {
+        let mut chunks = Chunks { bytes, free: Vec::with_capacity(TRANSMIT as usize), places };
+        for (number, place) in (u64::from(RECEIVE)..).zip(chunks.places.iter()) {
+            let at = place.load(Ordering::Relaxed);
+            if at == FREE || !queued.was_given(at >> 1) {
+                place.store(FREE, Ordering::Relaxed);
+                chunks.free.push(number * bytes as u64);
+            }
+        }
+        chunks
     }
 
     /// Returns the number of the chunk that has this address, from the first one.
@@ -60,30 +77,33 @@ impl Chunks {
     /// Takes the chunk back that has this address.
     fn put(&mut self, address: u64) {
         let number = self.number(address);
-        if let Some(is_free @ false) = self.is_free.get_mut(number) {
-            *is_free = true;
+        if let Some(place) = self.places.get(number).filter(|place| place.load(Ordering::Relaxed) != FREE) {
+            place.store(FREE, Ordering::Relaxed);
             self.free.push(address & !(self.bytes as u64 - 1));
         }
     }
 
-    fn take(&mut self) -> Option<u64> {
+    /// Takes a chunk for the entry with this index.
+    fn take(&mut self, index: u32) -> Option<u64> {
         let address = self.free.pop()?;
-        let number = self.number(address);
-        self.is_free[number] = false;
+        self.places.get(self.number(address))?.store(place(index), Ordering::Relaxed);
         Some(address)
     }
 }
 
 impl XdpOutput {
+    /// `places`: a word for each chunk, zeroes at first.
     pub(super) fn new(
         sending: Arc<Sending>,
         memory: Arc<Mapping>,
-        ring: Producer<2>,
-        completion: Consumer<1>,
+        (ring, completion): (Producer<2>, Consumer<1>),
+        places: Kept<[AtomicU32]>,
         device: Device,
     ) -> XdpOutput {
-        let chunks = Chunks::new(chunk(sending.transfer()));
-        XdpOutput { sending, memory, ring, completion, chunks, device }
+        let chunks = Chunks::new(chunk(sending.transfer()), places, &sending.queued);
+        let mut output = XdpOutput { sending, memory, ring, completion, chunks, device };
+        output.reclaim();
+        output
     }
 
     /// Takes the chunks of sent frames back.
@@ -112,6 +132,12 @@ impl XdpOutput {
     #[cfg(test)]
     pub(super) fn next_chunk(&self) -> u64 {
         *self.chunks.free.last().expect("a free chunk")
+    }
+
+    /// The number of chunks that the kernel does not have.
+    #[cfg(test)]
+    pub(super) fn free_chunks(&self) -> usize {
+        self.chunks.free.len()
     }
 
     fn has_room(&mut self, pieces: usize) -> bool {
@@ -151,7 +177,7 @@ impl XdpOutput {
         let mut source = Source::new(frame);
         while left > 0 {
             let len = left.min(most);
-            let chunk = self.chunks.take().ok_or(DropReason::ReceiverFull)?;
+            let chunk = self.chunks.take(self.ring.next()).ok_or(DropReason::ReceiverFull)?;
             let address = chunk + before as u64;
             let room = self.memory.view(address as usize, len).ok_or(DropReason::BadBuffer)?;
             if pieces == 1 {

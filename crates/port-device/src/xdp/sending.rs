@@ -12,7 +12,7 @@ use ringway_switch::{Bell, CallReason, CallResult, Moderation, PortFault};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::queue::{SendingSocket, TRANSMIT};
+use super::queue::{SendingSocket, TRANSMIT, TransmitRing};
 
 /// Time after which the kernel is asked again to send what the device had no room for, in nanoseconds.
 const ASK_AGAIN: u64 = 20_000;
@@ -46,23 +46,29 @@ pub(super) struct Cancelled {
 impl Sending {
     /// Also returns the side of the ring that is filled.
     pub(super) fn new(sender: SendingSocket) -> (Sending, Producer<2>) {
-        let SendingSocket { socket, transmit, queued, transfer, frames_of_a_call } = sender;
+        let SendingSocket { socket, ring: TransmitRing { filled, queued }, transfer, frames_of_a_call } = sender;
         let cancelled = Cancelled { chunks: Vec::with_capacity(TRANSMIT as usize), ..Cancelled::default() };
+        let skipping = queued.cancelled();
         let sending = Sending {
             socket,
             queued,
             transfer,
             frames_of_a_call,
             is_down: AtomicBool::new(false),
-            is_stuck: AtomicBool::new(false),
-            skipping: AtomicU32::new(0),
+            is_stuck: AtomicBool::new(skipping > 0 && transfer == Transfer::ZeroCopy),
+            skipping: AtomicU32::new(skipping),
             cancelled: Mutex::new(cancelled),
         };
-        (sending, transmit)
+        (sending, filled)
     }
 
     pub(super) fn transfer(&self) -> Transfer {
         self.transfer
+    }
+
+    /// Returns true if the rings are of no more use.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Acquire)
     }
 
     /// Has the kernel send as much as it takes. Returns true if it will take the rest soon.
@@ -141,7 +147,7 @@ impl Sending {
         match result {
             Err(Errno::NXIO) => Err(PortFault::DeviceLost),
             Err(Errno::NETDOWN) => Ok(true),
-            _ if self.is_stuck.load(Ordering::Acquire) => Err(PortFault::DeviceStalled),
+            _ if self.is_stuck() => Err(PortFault::DeviceStalled),
             _ => Ok(false),
         }
     }

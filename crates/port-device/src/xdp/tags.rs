@@ -1,11 +1,11 @@
 //! VLAN tags of received frames. A device that takes tags out of frames tells them beside the frame, where an XDP socket does not see
-//! them: so it has to leave them in. A process that is killed cannot undo this: `ethtool -K DEVICE rxvlan on rx-vlan-stag-hw-parse on`
-//! does.
+//! them: so it has to leave them in. Where no successor follows a process that is killed, nobody undoes this: `ethtool -K DEVICE rxvlan on
+//! rx-vlan-stag-hw-parse on` does.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use ringway_netdevice::requests::{name_of, set_features, socket, tag_removal};
+use ringway_netdevice::requests::{name_of, set_features, tag_removal};
 
 /// The device leaves tags in frames while this exists.
 pub(super) struct Tags {
@@ -20,8 +20,7 @@ pub(super) struct Tags {
 impl Tags {
     /// # Errors
     /// The device goes on taking tags out.
-    pub(super) fn keep(device: u32) -> io::Result<Tags> {
-        let requests = socket()?;
+    pub(super) fn keep(device: u32, requests: OwnedFd) -> io::Result<Tags> {
         let name = &*name_of(device, requests.as_fd())?;
         let before = tag_removal(name, requests.as_fd())?;
         let tags = Tags { requests, device, before };
@@ -30,6 +29,16 @@ impl Tags {
             are_kept(tag_removal(name, tags.requests.as_fd())?)?;
         }
         Ok(tags)
+    }
+
+    /// What a predecessor has done to the device.
+    pub(super) fn left(device: u32, requests: OwnedFd, before: u128) -> Tags {
+        Tags { requests, device, before }
+    }
+
+    /// The features that are on again afterwards.
+    pub(super) fn before(&self) -> u128 {
+        self.before
     }
 }
 
