@@ -13,35 +13,35 @@ use ringway_traffic::pcap::Recorder;
 use rustix::process::Signal;
 use serde_json::Value;
 
-const XDP: &str = "kind = \"xdp\"";
+pub(super) const XDP: &str = "kind = \"xdp\"";
 /// The host keeps no frames.
-const XDP_ALONE: &str = "kind = \"xdp\"\nhost = false";
-const PACKET: &str = "kind = \"packet\"";
+pub(super) const XDP_ALONE: &str = "kind = \"xdp\"\nhost = false";
+pub(super) const PACKET: &str = "kind = \"packet\"";
 
 /// The device `x0` in a namespace of its own, the wire's station 10.78.0.1 behind it, and the namespace of a TAP port with 10.78.0.2.
-struct Wire {
+pub(super) struct Wire {
     // Dropped first, so that its TAP device goes before its namespace.
-    daemon: Daemon,
-    nic: Namespace,
-    wire: Namespace,
-    vm: Namespace,
+    pub(super) daemon: Daemon,
+    pub(super) nic: Namespace,
+    pub(super) wire: Namespace,
+    pub(super) vm: Namespace,
 }
 
 impl Wire {
     /// `keys` are those of the port `nic`.
-    fn new(keys: &str) -> Self {
+    pub(super) fn new(keys: &str) -> Self {
         Self::with("", keys)
     }
 
     /// With other sections of the configuration.
-    fn with(sections: &str, keys: &str) -> Self {
+    pub(super) fn with(sections: &str, keys: &str) -> Self {
         let (nic, wire) = (Namespace::new(), Namespace::new());
         join(&nic, &wire);
         Self::of(nic, wire, sections, &format!("device = \"x0\"\n{keys}"))
     }
 
     /// With a device that is there already.
-    fn of(nic: Namespace, wire: Namespace, sections: &str, keys: &str) -> Self {
+    pub(super) fn of(nic: Namespace, wire: Namespace, sections: &str, keys: &str) -> Self {
         let vm = Namespace::new();
         let daemon = Daemon::start(&format!(
             "{sections}[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\n{keys}\n\
@@ -52,13 +52,13 @@ impl Wire {
         Self { daemon, nic, wire, vm }
     }
 
-    fn drops(&self, port: &str) -> Value {
+    pub(super) fn drops(&self, port: &str) -> Value {
         self.daemon.port(port)["drops"].clone()
     }
 }
 
 /// Makes the veth pair.
-fn join(nic: &Namespace, wire: &Namespace) {
+pub(super) fn join(nic: &Namespace, wire: &Namespace) {
     nic.ok("ip", &["link", "add", "x0", "type", "veth", "peer", "name", "w0", "netns", &wire.name]);
     address(nic, wire);
 }
@@ -543,17 +543,21 @@ fn frames_for_a_device_without_a_carrier_are_all_counted() {
     }
 }
 
+/// Makes the macvtap `m0` of `x0`, which always has the same number in its namespace. Returns its path, if the kernel has macvtaps.
+pub(super) fn make_macvtap(nic: &Namespace) -> Option<String> {
+    // Numbers of devices are unique in their namespace, and paths everywhere.
+    let number = nic.name.rsplit('-').next().and_then(|number| number.parse::<u32>().ok()).expect("a number");
+    let index = (10_000_000 + 64 * std::process::id() + number).to_string();
+    let make = ["link", "add", "link", "x0", "name", "m0", "index", &index, "type", "macvtap", "mode", "passthru"];
+    (nic.run("ip", &make).code == Some(0)).then(|| format!("/dev/tap{index}"))
+}
+
 #[test]
 fn a_macvtap_is_a_port_by_its_path() {
     let (nic, wire) = (Namespace::new(), Namespace::new());
     join(&nic, &wire);
-    // Numbers of devices are unique in their namespace, and paths everywhere.
-    let index = (10_000_000 + std::process::id()).to_string();
-    let make = ["link", "add", "link", "x0", "name", "m0", "index", &index, "type", "macvtap", "mode", "passthru"];
-    if nic.run("ip", &make).code != Some(0) {
-        skip!("the kernel has no macvtap");
-    }
-    let wire = Wire::of(nic, wire, "", &format!("device = \"/dev/tap{index}\"\n{PACKET}"));
+    let Some(path) = make_macvtap(&nic) else { skip!("the kernel has no macvtap") };
+    let wire = Wire::of(nic, wire, "", &format!("device = \"{path}\"\n{PACKET}"));
     wire.vm.ping(200, &["-i", "0.002", "-s", "1400", "10.78.0.1"]);
     for more in [&[][..], &["-R"]] {
         assert!(stream(&wire, more) > 8_000_000, "{more:?}");
@@ -561,7 +565,7 @@ fn a_macvtap_is_a_port_by_its_path() {
     assert!(wire.nic.ok("ip", &["link", "show", "m0"]).contains("qlen 2000"), "the kernel's queue is long");
     wire.nic.ok("ip", &["link", "del", "m0"]);
     wire.daemon.until_state("nic", "failed");
-    wire.nic.ok("ip", &make);
+    assert_eq!(make_macvtap(&wire.nic), Some(path));
     wire.daemon.until_state("nic", "up");
     wire.vm.ping(10, &["-i", "0.002", "10.78.0.1"]);
 }
