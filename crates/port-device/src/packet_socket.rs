@@ -408,4 +408,87 @@ mod tests {
         standstill.was_empty = false;
         assert!(!standstill.look(7, true));
     }
+
+    /// A ring that a test fills in place of the kernel.
+    struct Kernel {
+        file: OwnedFd,
+        positions: Positions,
+    }
+
+    impl Kernel {
+        fn new() -> Self {
+            let file = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+            rustix::fs::ftruncate(&file, (SLOTS * Wanted::Group.slot_bytes()) as u64).expect("memory");
+            Self { file, positions: Positions::new().expect("positions") }
+        }
+
+        /// What a switch takes over.
+        fn ring(&self) -> Ring {
+            Ring::new(&self.file, Wanted::Group, self.positions.packets().expect("a word")).expect("a ring")
+        }
+
+        fn fill(&self, slots: std::ops::Range<usize>, time: u32) {
+            let ring = Mapping::shared(self.file.as_fd(), SLOTS * Wanted::Group.slot_bytes()).expect("memory");
+            for slot in slots {
+                let at = slot % SLOTS * Wanted::Group.slot_bytes();
+                word(&ring, at + slot::NANOSECONDS).store(time, Ordering::Relaxed);
+                word(&ring, at + slot::STATUS).store(slot::USER, Ordering::Release);
+            }
+        }
+    }
+
+    fn take(ring: &mut Ring, slots: usize) {
+        ring.taken = slots;
+        ring.note_taken();
+    }
+
+    /// The slots with frames, from the next one on.
+    fn waiting(ring: &Ring) -> Vec<usize> {
+        (0..SLOTS).filter(|ahead| ring.status(*ahead) & slot::USER != 0).collect()
+    }
+
+    #[test]
+    fn a_successor_gives_back_the_slots_that_were_taken_and_takes_the_others() {
+        for before in [0, 254] {
+            let kernel = Kernel::new();
+            kernel.fill(0..before, 1);
+            let mut ring = kernel.ring();
+            take(&mut ring, before);
+            ring.release();
+            kernel.fill(before..before + 5, 2);
+            take(&mut ring, 3);
+            // Died before it gave any back, and after it gave back the last one.
+            for back in [0, 1] {
+                (0..back).for_each(|_| ring.word(2, slot::STATUS).store(slot::KERNEL, Ordering::Release));
+                let next = kernel.ring();
+                assert_eq!((next.next, waiting(&next)), ((before + 3) % SLOTS, vec![0, 1]));
+                kernel.fill(before..before + 3, 2);
+            }
+            // Died after it gave back all: the kernel has filled the whole ring again.
+            kernel.fill(before..before + SLOTS, 3);
+            let next = kernel.ring();
+            assert_eq!((next.next, waiting(&next).len()), ((before + 3) % SLOTS, SLOTS));
+        }
+    }
+
+    #[test]
+    fn an_empty_ring_goes_on_where_the_kernel_writes_next() {
+        let kernel = Kernel::new();
+        kernel.fill(0..7, 1);
+        let mut ring = kernel.ring();
+        take(&mut ring, 7);
+        ring.release();
+        let next = kernel.ring();
+        assert_eq!((next.next, waiting(&next)), (7, Vec::new()));
+    }
+
+    #[test]
+    fn a_position_that_is_none_of_a_ring_is_refused() {
+        let kernel = Kernel::new();
+        for word in [SLOTS as u64, (SLOTS as u64 + 1) << 16, u64::MAX] {
+            let position = kernel.positions.packets().expect("a word");
+            position.store(word, Ordering::Relaxed);
+            assert!(Ring::new(&kernel.file, Wanted::Group, position).is_err(), "{word}");
+        }
+    }
 }

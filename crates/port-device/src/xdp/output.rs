@@ -134,6 +134,12 @@ impl XdpOutput {
         *self.chunks.free.last().expect("a free chunk")
     }
 
+    /// The number of chunks that the kernel does not have.
+    #[cfg(test)]
+    pub(super) fn free_chunks(&self) -> usize {
+        self.chunks.free.len()
+    }
+
     fn has_room(&mut self, pieces: usize) -> bool {
         self.chunks.free.len() >= pieces && self.ring.free() >= pieces
     }

@@ -190,3 +190,122 @@ fn entries_that_are_cancelled_are_skipped_by_the_kernel_and_reported_once() {
     let address = |entry: usize| AtomicU64::load(&all[2 * entry], Ordering::Relaxed);
     assert_eq!((0..6).map(address).collect::<Vec<_>>(), [0, 1, u64::MAX, u64::MAX, u64::MAX, u64::MAX]);
 }
+
+/// Words of a ring in which entries `released` to `end` are.
+fn set_indices(rings: &Rings, ring: usize, released: u32, end: u32) {
+    rings.set(ring, AT.consumer, released);
+    rings.set(ring, AT.producer, end);
+}
+
+fn get(rings: &Rings, ring: usize, at: u64) -> u32 {
+    let mut word = [0; 4];
+    assert!(rings.kernel.view(ring * APART + at as usize, 4).expect("a word").read(&mut word));
+    u32::from_ne_bytes(word)
+}
+
+/// The switch died after it had given back the chunks of the first `given` of `taken` entries, and had released the first `released` of these.
+#[test]
+fn a_successor_gives_back_each_chunk_that_was_taken_once_and_takes_the_other_frames() {
+    for first in [0, 5, u32::MAX - 4] {
+        for (released, given, taken) in [(0, 0, 0), (0, 0, 3), (0, 2, 3), (2, 2, 3), (0, 3, 3), (3, 3, 3), (1, 1, 9)] {
+            let rings = Rings::new();
+            for ahead in 0..9 {
+                let address = u64::from(100 + ahead) * CHUNK as u64 + 256;
+                let words = Entry { address, len: 60 + ahead, continues: false, has_metadata: false }.words();
+                let at = APART + AT.desc as usize + 16 * (first.wrapping_add(ahead) % RECEIVE) as usize;
+                let bytes = words.map(u64::to_ne_bytes).concat();
+                assert!(rings.kernel.view(at, 16).expect("an entry").write(&bytes));
+            }
+            let filled = first.wrapping_add(RECEIVE + given);
+            set_indices(&rings, 0, filled, filled);
+            set_indices(&rings, 1, first.wrapping_add(released), first.wrapping_add(9));
+            let positions = Positions::new().expect("positions");
+            let position = || positions.queue(7).expect("positions");
+            position().taken.store(first.wrapping_add(taken), Ordering::Relaxed);
+            let both = (rings.consumer(1, RECEIVE), rings.producer(0, 2 * RECEIVE));
+            let mut receiver = Receiver::new(socket().0, memory(), both, CHUNK, position());
+            receiver.go_on().expect("such rings");
+            let of = |index: u32| {
+                let at = AT.desc as usize + 8 * (index % (2 * RECEIVE)) as usize;
+                rings.kernel.view(at, 8).and_then(|view| view.first_word()).expect("an entry") / CHUNK as u64
+            };
+            let back: Vec<u64> = (given..taken).map(|entry| of(first.wrapping_add(RECEIVE + entry))).collect();
+            assert_eq!(back, (given..taken).map(|entry| u64::from(100 + entry)).collect::<Vec<_>>());
+            assert_eq!(get(&rings, 0, AT.producer), first.wrapping_add(RECEIVE + taken));
+            assert_eq!(get(&rings, 1, AT.consumer), first.wrapping_add(taken));
+            let mut batch = BatchStorage::new(16).into_batch();
+            receiver.collect(&mut batch, 1500);
+            let lens: Vec<usize> = (0..batch.len()).map(|index| batch.frame(index).len()).collect();
+            assert_eq!(lens, (60 + taken as usize..69).collect::<Vec<_>>());
+            drop(batch);
+            assert_eq!(position().taken.load(Ordering::Relaxed), first.wrapping_add(9), "before any frame can arrive");
+        }
+    }
+}
+
+#[test]
+fn positions_that_are_none_of_a_ring_are_refused() {
+    for (given, taken) in [(1, 0), (0, 10), (u32::MAX, 0), (0, u32::MAX)] {
+        let rings = Rings::new();
+        let filled = RECEIVE.wrapping_add(given);
+        set_indices(&rings, 0, filled, filled);
+        set_indices(&rings, 1, 0, 9);
+        let position = Positions::new().and_then(|positions| positions.queue(0)).expect("positions");
+        position.taken.store(taken, Ordering::Relaxed);
+        let both = (rings.consumer(1, RECEIVE), rings.producer(0, 2 * RECEIVE));
+        assert!(Receiver::new(socket().0, memory(), both, CHUNK, position).go_on().is_err(), "{given} {taken}");
+    }
+}
+
+#[test]
+fn a_successor_has_all_chunks_of_sent_frames_but_those_that_the_kernel_has() {
+    // Near the end of the indices, of which a chunk's place has one bit less.
+    for first in [0, u32::MAX >> 1, u32::MAX - 2] {
+        let rings = Rings::new();
+        set_indices(&rings, 0, first, first);
+        let positions = Positions::new().expect("positions");
+        let open = || {
+            let device = Device {
+                longest: Arc::new(AtomicUsize::new(1518)),
+                is_running: Arc::new(AtomicBool::new(true)),
+                takes_pieces: true,
+                before: 0,
+            };
+            let (sending, transmit) = Sending::new(sender(socket().0, rings.producer(0, TRANSMIT)));
+            let sending = Arc::new(sending);
+            let both = (transmit, rings.consumer(1, TRANSMIT));
+            let chunks = positions.chunks().expect("positions");
+            (XdpOutput::new(Arc::clone(&sending), memory(), both, chunks, device), sending)
+        };
+        let mut bytes = [0; 60];
+        let mut batch = BatchStorage::new(1).into_batch();
+        batch.push(View::private(&mut bytes), 60);
+        let (mut output, _) = open();
+        let queue = |output: &mut XdpOutput| {
+            let chunk = output.next_chunk();
+            assert_eq!(output.queue(&batch.frame(0), 1518, &mut false), Ok(()));
+            chunk
+        };
+        let sent = queue(&mut output);
+        (0..2).for_each(|_| _ = queue(&mut output));
+        output.ring.publish();
+        // Two more are in no ring when the switch dies. The kernel has taken the first frame.
+        (0..2).for_each(|_| _ = queue(&mut output));
+        rings.set(0, AT.consumer, first.wrapping_add(1));
+        let all = TRANSMIT as usize;
+        assert_eq!(open().0.free_chunks(), all - 3);
+        // It has sent the frame.
+        assert!(rings.kernel.view(APART + AT.desc as usize, 8).expect("an entry").write(&sent.to_ne_bytes()));
+        rings.set(1, AT.producer, 1);
+        let (mut output, sending) = open();
+        assert_eq!(output.free_chunks(), all - 2);
+        // The device went down, and the switch died before it had the chunks back.
+        sending.queued.cancel(|_| ());
+        assert_eq!(open().0.free_chunks(), all);
+        // The kernel skips what was cancelled; a frame that is published is not free again, whatever the rings had before.
+        rings.set(0, AT.consumer, first.wrapping_add(3));
+        queue(&mut output);
+        output.ring.publish();
+        assert_eq!(open().0.free_chunks(), all - 1);
+    }
+}

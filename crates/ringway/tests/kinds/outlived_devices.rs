@@ -17,8 +17,8 @@ use super::nics::{PACKET, Wire, XDP, XDP_ALONE, join, make_macvtap};
 const PINNED: &str = "[engine]\ncores = [0]\n";
 /// Chunks of an XDP port for frames from the device.
 const CHUNKS: u64 = 2048;
-/// Most datagrams of a direction that are on their way.
-const ON_THEIR_WAY: u64 = 200;
+/// Most datagrams of a direction that are on their way. While the switch delivers so many, as many others may come: a packet socket has slots for both.
+const ON_THEIR_WAY: u64 = 100;
 /// Number of kills and of upgrades, in short and as a whole.
 const KILLS: [usize; 2] = [20, 100];
 const UPGRADES: [usize; 2] = [3, 20];
@@ -87,6 +87,10 @@ fn files_of_keeper(daemon: &Daemon) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", daemon.keeper())).unwrap().count()
 }
 
+fn has_no_fault(daemon: &Daemon) -> bool {
+    daemon.status()["faults"].as_array().is_none_or(Vec::is_empty)
+}
+
 #[test]
 fn what_the_kernel_had_for_a_switch_that_is_killed_arrives_once_and_in_order() {
     let generic = format!("{XDP_ALONE}\nmode = \"generic\"");
@@ -110,7 +114,7 @@ fn what_the_kernel_had_for_a_switch_that_is_killed_arrives_once_and_in_order() {
             wire.vm.ping(3, &["-i", "0.002", "10.78.0.1"]);
         }
         assert_eq!(program(&wire), before, "{keys}: the program is the same");
-        assert_eq!(wire.daemon.status()["faults"], serde_json::json!([]), "{keys}");
+        assert!(has_no_fault(&wire.daemon), "{keys}");
     }
 }
 
@@ -123,12 +127,15 @@ struct Flow {
 }
 
 impl Flow {
-    /// Sends until the end. A datagram that is lost does not end the flow.
-    fn send(&self, from: &UdpSocket, ends: &AtomicBool) {
+    /// Sends until the end. Unless `all` have to come, one that is lost does not end the flow.
+    fn send(&self, from: &UdpSocket, all: bool, ends: &AtomicBool) {
         while !ends.load(Ordering::Relaxed) {
             let sent = self.sent.load(Ordering::Relaxed);
             if sent >= self.came.load(Ordering::Relaxed) + ON_THEIR_WAY {
                 std::thread::park_timeout(Duration::from_millis(1));
+                if all {
+                    continue;
+                }
             }
             send(from, sent + 1);
             self.sent.store(sent + 1, Ordering::Relaxed);
@@ -140,7 +147,7 @@ impl Flow {
         while !ends.load(Ordering::Relaxed) {
             let Some(number) = next(to) else { continue };
             let came = self.came.load(Ordering::Relaxed);
-            assert!(if all { number == came + 1 } else { number > came }, "{number} after {came}");
+            assert!(if all { number == came + 1 } else { number > came }, "{number} after {came} at {to:?}");
             self.came.store(number, Ordering::Relaxed);
         }
     }
@@ -156,7 +163,7 @@ fn under_flows(wire: &Wire, stations: &Stations, all: bool, rounds: usize, mut a
         let ends = &ends;
         let mut threads = Vec::new();
         for (flow, from, to) in [(&flows[0], &stations.wire, &stations.vm), (&flows[1], &stations.vm, &stations.wire)] {
-            threads.push(scope.spawn(move || flow.send(from, ends)));
+            threads.push(scope.spawn(move || flow.send(from, all, ends)));
             threads.push(scope.spawn(move || flow.receive(to, all, ends)));
         }
         let is_wrong = || threads.iter().any(|thread| thread.is_finished());
@@ -183,8 +190,10 @@ fn under_flows(wire: &Wire, stations: &Stations, all: bool, rounds: usize, mut a
 
 /// Takes all that is still on its way.
 fn drain(stations: &Stations) {
-    send(&stations.wire, u64::MAX);
-    while next(&stations.vm).expect("the last datagram") != u64::MAX {}
+    for (from, to) in [(&stations.wire, &stations.vm), (&stations.vm, &stations.wire)] {
+        send(from, u64::MAX);
+        while next(to).expect("the last datagram") != u64::MAX {}
+    }
 }
 
 #[test]
@@ -205,7 +214,7 @@ fn no_datagram_comes_twice_or_late_and_no_chunk_is_lost_when_the_switch_is_kille
         assert_eq!(program(&wire), before, "{keys}: the program is the same");
         drain(&stations);
         until("the keeper has as many files", || files_of_keeper(&wire.daemon) == files);
-        assert_eq!(wire.daemon.status()["faults"], serde_json::json!([]), "{keys}");
+        assert!(has_no_fault(&wire.daemon), "{keys}");
         if keys != XDP_ALONE {
             continue;
         }
@@ -233,7 +242,7 @@ fn an_upgrade_under_a_flow_through_a_device_loses_no_datagram() {
             assert!(said.starts_with("upgraded: the new switch serves after "), "{said}");
         });
         assert_eq!(program(&wire), before, "{keys}: the program is the same");
-        assert_eq!(wire.daemon.status()["faults"], serde_json::json!([]), "{keys}");
+        assert!(has_no_fault(&wire.daemon), "{keys}");
     }
 }
 
