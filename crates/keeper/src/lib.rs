@@ -9,6 +9,7 @@
 //!   `requests` (its own socket), `upgrade`.
 //! - `request`: what administrators ask.
 //! - `link`: the switch's side.
+//! - `page`: whose port each thread of the switch serves, for the successor of one that dies.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
@@ -17,6 +18,7 @@ pub mod fuzzing;
 mod keeper;
 mod link;
 mod message;
+pub mod page;
 mod request;
 
 pub use keeper::{Ended, Event, Options, Role, run};

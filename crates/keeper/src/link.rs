@@ -24,6 +24,8 @@ use crate::message::{BYTES_MOST, FILES_MOST, Message, NAME_MOST, NOTE_MOST, Rece
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// Most bytes that are kept as a file.
 const BYTES_KEPT_MOST: u64 = 64 << 20;
+/// The end of a switch that has handed over.
+pub(crate) const HANDED_OVER: &str = "it has handed over";
 /// Longest wait for what a predecessor left.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -55,6 +57,12 @@ impl Predecessor {
     pub fn has_served(&self) -> bool {
         self.failed < self.starts.get()
     }
+
+    /// Returns true if the last one has handed over: it did not die.
+    #[must_use]
+    pub fn handed_over(&self) -> bool {
+        self.end == HANDED_OVER
+    }
 }
 
 /// What a predecessor left under a name.
@@ -76,6 +84,7 @@ pub struct Link(Option<Arc<Inner>>);
 struct Inner {
     socket: OwnedFd,
     predecessor: Option<Predecessor>,
+    page: Option<OwnedFd>,
     left: Mutex<HashMap<String, Inherited>>,
     /// Numbers guards, and messages that are answered. No predecessor had the same ones.
     next: AtomicU64,
@@ -111,10 +120,11 @@ impl Link {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LEFT_WITHIN))?;
         let mut bytes = vec![0; BYTES_MOST + 1];
         let (mut predecessor, mut left, mut first) = (None, HashMap::new(), 1);
-        let mut cut = Vec::new();
+        let (mut cut, mut page) = (Vec::new(), None);
         loop {
             match receive(&socket, &mut bytes, RecvFlags::empty())? {
-                Received::Message { message: Message::Begin { starts, failed, end }, .. } => {
+                Received::Message { message: Message::Begin { starts, failed, end }, files, .. } => {
+                    page = files.into_iter().next();
                     first = u64::from(starts) << 40 | 1;
                     predecessor = NonZeroU32::new(starts).map(|starts| Predecessor { starts, failed, end });
                 }
@@ -134,6 +144,7 @@ impl Link {
         let inner = Inner {
             socket,
             predecessor,
+            page,
             left: Mutex::new(left),
             next: AtomicU64::new(first),
             hand_over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -159,6 +170,12 @@ impl Link {
     #[must_use]
     pub fn predecessor(&self) -> Option<&Predecessor> {
         self.0.as_ref()?.predecessor.as_ref()
+    }
+
+    /// The [page](crate::page) in which the threads of the switch note whose port they serve. `None`: there is no keeper, or it has none.
+    #[must_use]
+    pub fn page(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_ref()?.page.as_ref()?.as_fd())
     }
 
     /// Takes what a predecessor left under this name, with [`keep`](Self::keep) or with a [`Guard`]: what was kept last, if a port was being
