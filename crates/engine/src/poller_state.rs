@@ -82,7 +82,6 @@ impl Shift {
         }
     }
 
-
     /// Returns true if another thread has the poller's ports: this one ends.
     #[inline]
     pub(crate) fn is_relieved(&self) -> bool {

@@ -254,7 +254,8 @@ impl Left {
 
     /// The label of the port whose entry has this number in the word `at`.
     fn label(&self, at: usize, number: u64) -> Option<String> {
-        let entry = (0..PORTS).map(port_word).find(|first| self.word(first + at) == number && self.word(*first) != 0)?;
+        let entry =
+            (0..PORTS).map(port_word).find(|first| self.word(first + at) == number && self.word(*first) != 0)?;
         let length = usize::try_from(self.word(entry + 2)).ok().filter(|length| (1..=LABEL_MOST).contains(length))?;
         let bytes = self.0.get(8 * entry + LABEL_AT..)?.get(..length)?;
         let label = std::str::from_utf8(bytes).ok()?;

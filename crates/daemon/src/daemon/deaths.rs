@@ -204,7 +204,8 @@ impl Deaths {
         let mut pauses = BTreeMap::new();
         let uncertain = || self.blamed.iter().filter(|death| !death.is_certain);
         for port in uncertain().flat_map(|death| &death.ports) {
-            let of_port: Vec<_> = uncertain().filter(|death| death.ports.contains(port)).map(|death| death.at).collect();
+            let of_port: Vec<_> =
+                uncertain().filter(|death| death.ports.contains(port)).map(|death| death.at).collect();
             let Some([before, last]) = of_port.last_chunk() else { continue };
             if last.saturating_sub(*before) >= patience(TWICE_WITHIN) {
                 continue;
@@ -267,7 +268,8 @@ impl Daemon {
                 dynamic.iter().for_each(|(switch, _)| self.count_dynamic_defect(switch, at));
             }
         }
-        let Some(Death { cause, ports, is_certain, .. }) = self.deaths.last.clone().filter(|_| self.deaths.is_new) else {
+        let Some(Death { cause, ports, is_certain, .. }) = self.deaths.last.clone().filter(|_| self.deaths.is_new)
+        else {
             return;
         };
         let text = format!("the switch died ({cause}) while {}", blamed(&ports, is_certain));

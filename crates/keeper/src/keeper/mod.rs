@@ -389,7 +389,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let told_until = serving.kill_at(self);
         let upgrade_until = self.upgrade.as_ref().map(|upgrade| upgrade.until);
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
-        let wake_at = [serving.send_at, told_until, upgrade_until, request_until, serving.look_at].into_iter().flatten().min();
+        let wake_at =
+            [serving.send_at, told_until, upgrade_until, request_until, serving.look_at].into_iter().flatten().min();
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let both = PollFlags::IN | PollFlags::OUT;
         let sends = !serving.unsent.is_empty() && serving.send_at.is_none();

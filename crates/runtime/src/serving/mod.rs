@@ -11,8 +11,8 @@ mod page;
 
 use std::cell::RefCell;
 
-use ringway_keeper::page::{CONTROL, Cause, POLLER};
 pub use ringway_keeper::page::{Blame, Left};
+use ringway_keeper::page::{CONTROL, Cause, POLLER};
 
 pub use page::{Entry, Note};
 

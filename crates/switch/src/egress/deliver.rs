@@ -1,6 +1,5 @@
 //! Delivery: a list of frames for each destination, and each destination served once (VALE §3.3.2).
 
-
 use super::flood::Flood;
 use super::limit::BeyondLimit;
 use super::outgoing::Outgoing;

@@ -1,6 +1,5 @@
 //! Delivery to one port: the output's lock, the chain of wrappers, and the port's mirrors.
 
-
 use super::chain::{Chain, Scratch};
 use super::detour::divert;
 use super::limit::BeyondLimit;
