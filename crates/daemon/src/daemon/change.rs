@@ -313,7 +313,9 @@ impl Daemon {
             };
             return candidate.insert(name, new);
         }
-        let old = self.running.config.ports.get(name).map(|old| &old.switch);
+        let before = self.running.config.ports.get(name).map(|old| &old.switch);
+        // At the start, the port was there before the process.
+        let old = before.or(Some(&settings.switch).filter(|_| self.is_starting));
         let switches = old.into_iter().flat_map(|old| [old, &settings.switch]);
         if switches.into_iter().any(|switch| self.defects.disabled(switch, name).is_some()) {
             // It stays closed until an administrator enables it.
