@@ -10,23 +10,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringway_api::{patience, types};
-use ringway_config::keys::Name;
-use ringway_config::kinds::Kind;
 use ringway_keeper::Link;
 use ringway_runtime::serving::{Blame, Left};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::defects::TWICE_WITHIN;
-use super::faults::Key;
-use super::state::Daemon;
 
 /// The name of the text.
 const NAME: &str = "deaths";
-/// The name of a blamed death among the faults of a port.
-const FAULT: &str = "switch_died";
 /// Most deaths with blamed ports, and most ports that are set aside, that are remembered.
 const REMEMBERED: usize = 256;
 /// Pauses of two suspects: the first, the longest, and the time without a death after which the next one is the first again.
@@ -36,15 +30,15 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 
 /// A death.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Death {
+pub(super) struct Death {
     /// `signal 11`, `status 70`, `hang`, or `other`.
-    cause: String,
+    pub(super) cause: String,
     /// The time of [`now`] when the successor started.
-    at: Duration,
+    pub(super) at: Duration,
     /// The blamed port, or those of which either can be the cause.
-    ports: Vec<String>,
+    pub(super) ports: Vec<String>,
     /// The port alone can be the cause.
-    is_certain: bool,
+    pub(super) is_certain: bool,
 }
 
 /// What is known of deaths since the keeper started.
@@ -54,9 +48,9 @@ pub struct Deaths {
     causes: BTreeMap<String, u64>,
     last: Option<Death>,
     /// Deaths with ports, the last ones.
-    blamed: Vec<Death>,
+    pub(super) blamed: Vec<Death>,
     /// Ports that are set aside, and why.
-    aside: BTreeMap<String, String>,
+    pub(super) aside: BTreeMap<String, String>,
     /// The switch before this one has died.
     is_new: bool,
     /// The port that the switch before this one was opening is left out now.
@@ -66,7 +60,7 @@ pub struct Deaths {
 }
 
 /// The time of a clock that all processes of this machine have.
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
@@ -133,7 +127,8 @@ impl Deaths {
         self.leaves_out
     }
 
-    fn keep(&mut self, keeper: &Link) {
+    /// Has the keeper hold what is known, if it does not.
+    pub(super) fn keep(&mut self, keeper: &Link) {
         let text = self.text();
         if text == self.kept {
             return;
@@ -188,6 +183,11 @@ impl Deaths {
         deaths
     }
 
+    /// The death of the switch before this one, if it died.
+    pub(super) fn news(&self) -> Option<&Death> {
+        self.last.as_ref().filter(|_| self.is_new)
+    }
+
     /// The deaths, for the API.
     pub(super) fn status(&self) -> types::Deaths {
         let last = self.last.as_ref().map(|death| types::Death {
@@ -200,7 +200,7 @@ impl Deaths {
     }
 
     /// The ports that pause at this time, as the switch died of one of them at least twice: for how long, and how many of their pauses there were.
-    fn pauses(&self, now: Duration) -> BTreeMap<String, (Duration, u32)> {
+    pub(super) fn pauses(&self, now: Duration) -> BTreeMap<String, (Duration, u32)> {
         let mut pauses = BTreeMap::new();
         let uncertain = || self.blamed.iter().filter(|death| !death.is_certain);
         for port in uncertain().flat_map(|death| &death.ports) {
@@ -219,88 +219,6 @@ impl Deaths {
             }
         }
         pauses
-    }
-}
-
-/// The switch and the name in a label, if they can be some.
-fn key_of(label: &str) -> Option<Key> {
-    let (switch, port) = label.split_once(':')?;
-    Some((switch.parse().ok()?, port.parse().ok()?))
-}
-
-/// Who is blamed, for users.
-fn blamed(ports: &[String], is_certain: bool) -> String {
-    match ports {
-        [] => "no port is blamed for it".to_owned(),
-        [port] if is_certain => format!("it served port {port}"),
-        [port] => format!("it gave frames to port {port}"),
-        [port, others @ ..] => format!("it gave frames of port {port} to port {}", others.join(", ")),
-    }
-}
-
-impl Daemon {
-    /// Does what follows from the deaths of predecessors, before any port is there.
-    pub fn use_deaths(&mut self, deaths: Deaths) {
-        self.deaths = deaths;
-        let aside: Vec<_> = self.deaths.aside.clone().into_iter().collect();
-        for (label, why) in aside {
-            let Some(key) = key_of(&label) else { continue };
-            tracing::error!("port {label} is set aside: {why}; to enable it: ringway port enable {label}");
-            let configured = self.running.at_start().ports.get(&key.1).filter(|port| port.switch == key.0);
-            let kind = configured.map_or(Kind::Process, |port| port.kind());
-            self.defects.set_aside(&key, kind, why);
-        }
-        let (time, instant) = (now(), Instant::now());
-        for (label, (left, number)) in self.deaths.pauses(time) {
-            let Some(key) = key_of(&label) else { continue };
-            let why = "the switch died more than once while it gave frames to or from the port";
-            tracing::warn!("port {label} pauses for {left:?}: {why}");
-            self.defects.go_on_pausing(&key, why, number, instant + left);
-        }
-        // Clients can make ports under ever new names.
-        let certain: Vec<_> = self.deaths.blamed.iter().filter(|death| death.is_certain).cloned().collect();
-        for Death { at, ports, .. } in certain {
-            let dynamic = ports.iter().filter_map(|label| key_of(label)).filter(|(switch, name)| {
-                self.running.at_start().ports.get(name).is_none_or(|port| port.switch != *switch)
-            });
-            let dynamic: Vec<Key> = dynamic.collect();
-            if let Some(at) = instant.checked_sub(time.saturating_sub(at)) {
-                dynamic.iter().for_each(|(switch, _)| self.count_dynamic_defect(switch, at));
-            }
-        }
-        let Some(Death { cause, ports, is_certain, .. }) = self.deaths.last.clone().filter(|_| self.deaths.is_new)
-        else {
-            return;
-        };
-        let text = format!("the switch died ({cause}) while {}", blamed(&ports, is_certain));
-        if !ports.is_empty() {
-            tracing::error!("{text}");
-        }
-        for key in ports.iter().filter_map(|label| key_of(label)) {
-            self.note_fault(&key, FAULT, text.clone(), None);
-        }
-    }
-
-    /// Takes note of which ports are set aside now.
-    pub(super) fn keep_deaths(&mut self) {
-        let aside = self.defects.all_set_aside();
-        self.deaths.aside = aside.map(|((switch, name), why)| (format!("{switch}:{name}"), why.to_owned())).collect();
-        self.deaths.keep(&self.keeper);
-    }
-
-    /// Opens these ports again, which were set aside and whose settings have changed.
-    pub(super) fn put_back(&mut self, ports: Vec<(Name, Name)>) {
-        if ports.is_empty() {
-            return;
-        }
-        for (switch, name) in ports {
-            tracing::info!("port {switch}:{name} is no longer set aside: its settings have changed");
-            if self.switches.get(&switch).is_none_or(|live| !live.ports().contains_key(&name)) {
-                self.retry_after(&switch, &name, "it was set aside".to_owned(), Duration::ZERO);
-            }
-        }
-        self.keep_deaths();
-        self.reopen();
     }
 }
 

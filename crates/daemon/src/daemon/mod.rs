@@ -15,7 +15,7 @@
 //! - [`state`]: [`Daemon`], the state, and the steps that several operations share.
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
 //!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipes` (these programs
-//!   open and close ends of pipes), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
+//!   open and close ends of pipes), `recovery` (faults and events of ports), `blame` (deaths of predecessors), `reopen` (devices and sockets that could
 //!   not be opened), `missing_programs` (which are loaded later), `config` (what commands changed of the file: shown, kept, dropped), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
 //!
@@ -30,6 +30,7 @@
 
 pub mod attach;
 pub mod background;
+mod blame;
 mod captures;
 mod change;
 mod config;

@@ -80,7 +80,9 @@ pub fn check_version(keeper: &Link) -> Result<(), String> {
 #[must_use]
 pub fn begin(keeper: &Link) -> Deaths {
     let deaths = Deaths::of(keeper);
-    serving::begin(keeper.page().and_then(|page| page.try_clone_to_owned().ok()));
+    if let Err(why) = serving::begin(keeper.page().and_then(|page| page.try_clone_to_owned().ok())) {
+        tracing::warn!("no port will be blamed for a death of the switch: {why}");
+    }
     deaths
 }
 

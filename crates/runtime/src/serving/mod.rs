@@ -18,13 +18,17 @@ pub use page::{Entry, Note};
 
 /// Notes in this page from now on, and before the process ends by a signal of its own doing, which thread it was. To be called by the control
 /// thread, once, before any other thread notes something and before clients' memory is mapped. `None`: nobody will read the notes.
-pub fn begin(page: Option<std::os::fd::OwnedFd>) {
+///
+/// # Errors
+/// The page cannot be had: nobody will read the notes.
+pub fn begin(page: Option<std::os::fd::OwnedFd>) -> std::io::Result<()> {
     // Before memory is mapped: the handler of clients' lost memory gives all other faults to this one.
     crash::install();
-    page::begin(page);
+    let begun = page::begin(page);
     let control = Note::new();
     control.enter_thread(CONTROL);
     MINE.set(Some(control));
+    begun
 }
 
 /// Notes that the process ends with this status, as the calling thread cannot go on.

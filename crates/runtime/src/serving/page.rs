@@ -29,22 +29,28 @@ fn lock(free: &'static Mutex<Vec<u16>>) -> MutexGuard<'static, Vec<u16>> {
 }
 
 /// Uses this page, which is emptied, or memory that nobody else reads. Slots and entries are those of this process from now on.
-pub(super) fn begin(page: Option<OwnedFd>) {
+///
+/// # Errors
+/// The page cannot be had: the other memory is used.
+pub(super) fn begin(page: Option<OwnedFd>) -> io::Result<()> {
     let shared = page.map(|page| {
         Left::clear(&page)?;
         Ok::<_, io::Error>(Arc::clone(SharedMemory::open(page, BYTES)?.mapping()))
     });
-    let failed = |why: &io::Error| crate::warn_limited(&format!("no port is blamed for a death of the switch: {why}"));
-    let shared = shared.and_then(|shared| shared.inspect_err(failed).ok());
-    let Some(memory) = shared.or_else(|| Mapping::private(BYTES).map(Arc::new).ok()) else { return };
+    let (memory, had) = match shared.transpose() {
+        Ok(Some(shared)) => (shared, Ok(())),
+        Ok(None) => (Arc::new(Mapping::private(BYTES)?), Ok(())),
+        Err(why) => (Arc::new(Mapping::private(BYTES)?), Err(why)),
+    };
     // Threads write to it until the process ends.
     let memory: &'static Arc<Mapping> = Box::leak(Box::new(memory));
-    let Some(words) = memory.view(0, BYTES).and_then(|view| view.words64()) else { return };
+    let words = memory.view(0, BYTES).and_then(|view| view.words64()).unwrap_or_default();
     let numbers = |most: usize| (0..most as u16).rev().collect();
-    if WORDS.set(words).is_ok() {
+    if WORDS.set(words).is_ok() && !words.is_empty() {
         (*lock(&FREE_SLOTS), *lock(&FREE_PORTS)) = (numbers(SLOTS), numbers(PORTS));
         words[0].store(VERSION, Ordering::Relaxed);
     }
+    had
 }
 
 /// Returns a word of the page.
