@@ -48,14 +48,17 @@ impl Daemon {
             self.defects.go_on_pausing(&key, why, number, instant + left);
         }
         // Clients can make ports under ever new names.
-        let certain: Vec<_> = self.deaths.blamed.iter().filter(|death| death.is_certain).cloned().collect();
-        for Death { at, ports, .. } in certain {
-            let dynamic = ports.iter().filter_map(|label| key_of(label)).filter(|(switch, name)| {
-                self.running.at_start().ports.get(name).is_none_or(|port| port.switch != *switch)
-            });
-            let dynamic: Vec<Key> = dynamic.collect();
-            if let Some(at) = instant.checked_sub(time.saturating_sub(at)) {
-                dynamic.iter().for_each(|(switch, _)| self.count_dynamic_defect(switch, at));
+        let config = self.running.at_start();
+        for Death { at, ports, .. } in self.deaths.blamed.iter().filter(|death| death.is_certain) {
+            let Some(at) = instant.checked_sub(time.saturating_sub(*at)) else { continue };
+            let is_dynamic = |(switch, name): &Key| config.ports.get(name).is_none_or(|port| port.switch != *switch);
+            for (switch, _) in ports.iter().filter_map(|label| key_of(label)).filter(is_dynamic) {
+                let row = config.switches.contains_key(&switch).then_some(switch);
+                if let Some(pause) = self.defects.count_dynamic(row, at) {
+                    tracing::error!(
+                        "clients make no further ports for {pause:?}: the switch died of such ports again and again"
+                    );
+                }
             }
         }
         let Some(Death { cause, ports, is_certain, .. }) = self.deaths.news().cloned() else { return };
