@@ -10,7 +10,7 @@ use super::faults::Key;
 use super::state::Daemon;
 
 /// The name of a blamed death among the faults of a port.
-const FAULT: &str = "switch_died";
+const SWITCH_DIED: &str = "switch_died";
 
 /// The switch and the name in a label, if they can be some.
 fn key_of(label: &str) -> Option<Key> {
@@ -67,7 +67,7 @@ impl Daemon {
             tracing::error!("{text}");
         }
         for key in ports.iter().filter_map(|label| key_of(label)) {
-            self.note_fault(&key, FAULT, text.clone(), None);
+            self.note_fault(&key, SWITCH_DIED, text.clone(), None);
         }
     }
 
