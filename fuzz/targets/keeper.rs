@@ -16,5 +16,6 @@ fuzz_target!(|data: &[u8]| {
             assert!(again.len() <= 16 + ringway_keeper::NAME_MOST + ringway_keeper::NOTE_MOST);
         }
         ringway_keeper::fuzzing::answer(bytes);
+        ringway_keeper::fuzzing::page(bytes);
     }
 });

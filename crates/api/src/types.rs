@@ -36,12 +36,43 @@ pub struct Status {
     /// The number of faults since the daemon started, by reason, of all ports together.
     #[serde(default)]
     pub fault_counts: Vec<FaultCount>,
+    /// Deaths of the switch, which others went on for, since its keeper started.
+    #[serde(default)]
+    pub deaths: Deaths,
     /// What is doubtful: names of ports that do not exist, addresses that several ports have or use.
     #[serde(default)]
     pub warnings: Vec<Mistake>,
     /// Lines of the log and of standard output that were lost, because they could not be written, or because their reader was too slow.
     #[serde(default)]
     pub log_lines_lost: u64,
+}
+
+/// Deaths of the switch's process. The keeper starts another one after each.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Deaths {
+    /// Their number.
+    pub count: u64,
+    /// Their numbers by cause: `signal 11`; `status 70`, a failure of Ringway that was not contained; `hang`, the keeper killed it as it made no
+    /// progress; `other`.
+    pub causes: BTreeMap<String, u64>,
+    /// The last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Death>,
+}
+
+/// A death of the switch's process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Death {
+    /// The cause, as in the numbers by cause.
+    pub cause: String,
+    /// Seconds since then.
+    pub age: f64,
+    /// The ports that are blamed, as `SWITCH:PORT`; none: nobody.
+    pub ports: Vec<String>,
+    /// Whether the client of the port is the cause; otherwise, one of these is.
+    pub certain: bool,
 }
 
 /// One port at one moment.
@@ -57,9 +88,9 @@ pub struct PortStatus {
     /// `up`; `waiting`: a configured process port without a client, or a port without a front end; `connected`: a front end is
     /// connected, and its guest has started no queue; `failed`: a device or socket cannot be opened; `paused`: Ringway failed while
     /// it delivered frames to or from the port, which is closed for a while; `disabled`: Ringway failed twice within a minute while it
-    /// served the port alone, which is closed until an administrator enables it.
+    /// served the port alone, which is closed until an administrator enables it; `set aside`: the same, as the switch died of it.
     pub state: String,
-    /// Why it is `failed`, `paused` or `disabled`, and what follows or can be done.
+    /// Why it is `failed`, `paused`, `disabled` or `set aside`, and what follows or can be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Ethernet addresses bound to it; none: any.

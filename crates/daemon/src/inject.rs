@@ -2,7 +2,8 @@
 //! `ringway` have that feature.
 //!
 //! The variable `RINGWAY_INJECT` names a directory. A file in the directory is named like a point of the daemon and holds
-//! what is to happen there: `panic` (once), `panics` (each time), `stall` (until the file is gone) or `return`.
+//! what is to happen there: `panic`, `abort`, `overflow` (of the stack: a fault), `hang` (each once, the file is gone then), `panics` (each time), `stall`
+//! (until the file is gone) or `return`.
 
 #[cfg(feature = "inject")]
 pub use with::{at, directories, kills, sides};
@@ -88,6 +89,20 @@ mod with {
                 let _ = std::fs::remove_file(&file);
                 panic!("injected at {point}")
             }
+            "abort" => {
+                let _ = std::fs::remove_file(&file);
+                std::process::abort();
+            }
+            "overflow" => {
+                let _ = std::fs::remove_file(&file);
+                std::hint::black_box(overflow(0));
+            }
+            "hang" => {
+                let _ = std::fs::remove_file(&file);
+                loop {
+                    std::hint::spin_loop();
+                }
+            }
             "panics" => panic!("injected at {point}"),
             "return" => return Point::Return,
             "stall" => {
@@ -98,6 +113,13 @@ mod with {
             _ => {}
         }
         Point::Pass
+    }
+
+    /// Takes all of the stack.
+    #[inline(never)]
+    fn overflow(depth: u64) -> u64 {
+        let room = std::hint::black_box([depth; 512]);
+        if depth == u64::MAX { depth } else { overflow(depth + 1) + room[7] }
     }
 
     /// PortIo with the points `LABEL.collect`, `LABEL.release`, `LABEL.discard`, `LABEL.deliver` and `LABEL.ring`, where a

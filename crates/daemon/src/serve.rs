@@ -2,7 +2,8 @@
 //!
 //! - The attach server is a thread of its own. The API is a single-threaded tokio runtime on the main thread.
 //! - A panic that nothing contains ends the process with status 70, by a panic hook, which also covers tokio's tasks.
-//! - The control loop feeds the service manager's watchdog after it has looked at the pollers (`Engine::stuck_pollers`).
+//! - The control loop tells the keeper, and the service manager's watchdog, that all is well after it has looked at the pollers
+//!   (`Engine::stuck_pollers`).
 //! - SIGTERM ends the process within 8 s in any case.
 
 use std::future::pending;
@@ -18,6 +19,7 @@ use ringway_keeper::opener::use_in_process;
 use ringway_keeper::{Link, NotStarted};
 use ringway_port_device::unclosed_devices;
 use ringway_port_process::AttachServer;
+use ringway_runtime::serving::note_round;
 use ringway_runtime::{fatal, log};
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,8 +38,10 @@ use crate::state_file::{KeptState, StateFile};
 /// Interval between two sweeps of the MAC tables, and between two attempts to open ports that are not open.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval between two checks of the pollers without a watchdog.
-const CHECK_EVERY: Duration = Duration::from_secs(15);
+/// Longest interval between two checks of the pollers: after more than that, the keeper looks whether they hang.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// A poller that did not go round its loop for so long is stuck, in the log and in the status. With a watchdog, after half of its time.
+const STUCK_AFTER: Duration = Duration::from_secs(15);
 
 /// Longest time from the signal that ends the daemon to its end.
 const END_WITHIN: Duration = Duration::from_secs(8);
@@ -48,7 +52,8 @@ const HALTED_WITHIN: Duration = Duration::from_millis(200);
 /// Longest wait at the end for the log to be written.
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
-pub use crate::daemon::outliving::{CHECKED, check_version, configuration_left, give_up_some};
+pub use crate::daemon::deaths::Deaths;
+pub use crate::daemon::outliving::{CHECKED, begin, check_version, configuration_left, give_up_some};
 pub use crate::sandbox::run_closer;
 
 /// What to serve.
@@ -69,6 +74,8 @@ pub struct Options {
     pub watchdog: Option<Duration>,
     /// Holds what outlives the daemon.
     pub keeper: Link,
+    /// Of what predecessors died ([`begin`]).
+    pub deaths: Deaths,
 }
 
 /// Events for the process of the daemon.
@@ -80,7 +87,7 @@ pub enum Event {
     Reloaded(Vec<String>),
     /// A reload (SIGHUP) was refused.
     NotReloaded(Refused),
-    /// All pollers and the control thread make progress. Sent twice in the time of the watchdog, if there is one.
+    /// All pollers and the control thread make progress. Sent each half second, and at least twice in the time of the watchdog, if there is one.
     Alive,
     /// The daemon is about to end.
     Stopping,
@@ -179,6 +186,7 @@ async fn run(
     running.set_aside().iter().for_each(|said| tracing::warn!("{said}"));
     let mut daemon = Daemon::start(running)?;
     daemon.use_keeper(claim.keeper());
+    daemon.use_deaths(options.deaths);
     keep_configuration(claim.keeper(), &options.text);
     if let Some(lost) = &kept.lost {
         tracing::error!("{lost}");
@@ -234,7 +242,9 @@ async fn run(
     let mut every_second = tokio::time::interval(SWEEP_EVERY);
     every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Each check asks the pollers to go round their loops, and finds the ones that have not since the check before.
-    let mut check = tokio::time::interval(options.watchdog.map_or(CHECK_EVERY, |watchdog| watchdog / 2));
+    let stuck_after = options.watchdog.map_or(STUCK_AFTER, |watchdog| watchdog / 2);
+    let check_every = stuck_after.min(CHECK_EVERY);
+    let mut check = tokio::time::interval(check_every);
     check.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // One at a time: another signal waits in `hangup`, and is one more reload.
     let mut reload = None;
@@ -280,9 +290,13 @@ async fn run(
                     std::mem::replace(&mut api, again).abort();
                 }
             }
-            _ = check.tick() => if lock(&daemon).check_pollers() && options.watchdog.is_some() {
-                notify(Event::Alive);
-            },
+            _ = check.tick() => {
+                note_round();
+                // A poller that did not go round since the check before may not have done so for twice that time.
+                if lock(&daemon).check_pollers(stuck_after - check_every) {
+                    notify(Event::Alive);
+                }
+            }
             ended = &mut api => fatal(&format!("a defect of Ringway, please report it: the API has ended ({ended:?})")),
         }
     }

@@ -1,9 +1,10 @@
 //! The ports whose memory a thread may be at: those of the newest topology, and removed ones that somebody still has.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ringway_switch::Port;
+use ringway_runtime::serving::Entry;
+use ringway_switch::{Port, Touching};
 
 use crate::client::Memory;
 use crate::source::Source;
@@ -39,14 +40,15 @@ impl Known {
 #[derive(Debug, Default)]
 pub(crate) struct KnownPorts {
     ports: Mutex<Vec<Known>>,
-    /// Locked by the thread that adds ports. It may wait for memory, so it has the other lock for moments only.
-    adding: Mutex<()>,
+    /// Their names for a successor, by the number of the source. Locked by the thread that adds ports. It may wait for memory, so it has the other
+    /// lock for moments only.
+    names: Mutex<HashMap<u64, Option<Entry>>>,
 }
 
 impl KnownPorts {
     /// To be called before a topology is published.
     pub(crate) fn add(&self, topology: &Topology) {
-        let _order = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ports: Vec<Known> = topology.ports.iter().map(Known::of).collect();
         let ids: HashSet<u64> = ports.iter().map(|port| port.id).collect();
         // Room for all former ones.
@@ -56,6 +58,13 @@ impl KnownPorts {
             std::mem::replace(former, ports)
         });
         drop(former);
+        let known = self.with(|ports| ports.iter().map(|port| port.id).collect::<HashSet<_>>());
+        names.retain(|id, _| known.contains(id));
+        for attached in &topology.ports {
+            let Some(port) = attached.port() else { continue };
+            let (id, address) = (attached.source.id(), Touching::number_of(Arc::as_ptr(port)));
+            names.entry(id).or_insert_with(|| Entry::new(id, address, port.name()));
+        }
     }
 
     /// Finds the first port for which `is_it` returns true.

@@ -40,7 +40,7 @@ pub(crate) struct PollerState {
 }
 
 /// A thread of a poller. Another one relieves it if the kernel keeps it ([`crate::relieving`]).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shift {
     /// Owns the inputs that the thread has taken. 0: no thread's.
     pub(crate) id: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Shift {
     /// The number of the source that it has used last.
     pub(crate) using: AtomicU64,
     /// The port that it touches as a receiver.
-    pub(crate) touching: Arc<Touching>,
+    pub(crate) touching: Touching,
     /// It examines its visits.
     pub(crate) is_examining: AtomicBool,
     /// Who charges ports for what the thread did.
@@ -63,10 +63,23 @@ pub(crate) struct Shift {
 
 impl Shift {
     /// A thread that has taken no input yet.
-    pub(crate) fn new(touching: &Arc<Touching>) -> Arc<Shift> {
+    pub(crate) fn new(touching: Touching) -> Arc<Shift> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let touching = Arc::clone(touching);
-        Arc::new(Shift { id: NEXT.fetch_add(1, Ordering::Relaxed), touching, ..Shift::default() })
+        Arc::new(Shift::of(NEXT.fetch_add(1, Ordering::Relaxed), touching))
+    }
+
+    fn of(id: u64, touching: Touching) -> Shift {
+        Shift {
+            id,
+            thread: AtomicI32::new(0),
+            using: AtomicU64::new(0),
+            touching,
+            is_examining: AtomicBool::new(false),
+            charging: Charging::default(),
+            turns: AtomicU64::new(0),
+            is_asleep: AtomicBool::new(false),
+            is_relieved: AtomicBool::new(false),
+        }
     }
 
     /// Returns true if another thread has the poller's ports: this one ends.
@@ -91,7 +104,7 @@ impl PollerState {
     pub(crate) fn new(number: usize, core: Option<usize>, adopted: u64) -> io::Result<Arc<PollerState>> {
         let account = Account { adopted: AtomicU64::new(adopted), ..Account::default() };
         let (returned, heartbeat, load) = (AtomicBool::new(false), Heartbeat::default(), AtomicUsize::new(0));
-        let shift = Mutex::default();
+        let shift = Mutex::new(Arc::new(Shift::of(0, Touching::nowhere())));
         Ok(Arc::new(PollerState { number, core, wake: new_eventfd()?, returned, heartbeat, account, load, shift }))
     }
 

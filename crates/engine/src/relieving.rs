@@ -100,7 +100,7 @@ struct Place {
     turns: u64,
     charges: u64,
     using: u64,
-    touching: usize,
+    touching: u64,
     is_asleep: bool,
 }
 
@@ -287,7 +287,7 @@ fn culprit(shared: &Shared, shift: &Shift, seen: Seen) -> Option<Known> {
 
 /// Has frames for the port whose output a kept thread has take a detour, as nobody may wait for it. Returns true if there is such a port. Those of
 /// ports in quarantine and of shut ones take one already.
-fn divert(shared: &Shared, touching: usize) -> bool {
+fn divert(shared: &Shared, touching: u64) -> bool {
     let (topology, _) = shared.topology.get();
     let named = |attached: &&Attached| attached.port().is_some_and(|port| Touching::names(touching, Arc::as_ptr(port)));
     let Some(attached) = topology.ports.iter().find(named).filter(|_| touching != 0) else { return false };

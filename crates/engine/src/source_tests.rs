@@ -1,13 +1,14 @@
 //! An input between a thread that was relieved and the one that relieves it.
 
 use ringway_runtime::Watch;
+use ringway_switch::Touching;
 
 use super::*;
 use crate::quarantine::tests::Silent;
 
 /// A poller, its thread, and one that can relieve it.
 fn poller(number: usize) -> (Arc<PollerState>, [Arc<Shift>; 2]) {
-    let shifts = [(); 2].map(|()| Shift::new(&Arc::default()));
+    let shifts = [(); 2].map(|()| Shift::new(Touching::nowhere()));
     let poller = PollerState::new(number, None, 0).expect("a descriptor");
     poller.begin_shift(&shifts[0]);
     (poller, shifts)

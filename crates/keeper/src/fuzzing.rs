@@ -1,6 +1,7 @@
-//! Messages of the switch and of administrators, for the fuzzer.
+//! Messages of the switch and of administrators, and the page that a dead switch has left, for the fuzzer.
 
 use crate::message::Message;
+use crate::page::{Left, VERSION};
 use crate::request::Answer;
 
 /// Decodes both, and encodes what was decoded once more. Returns the message's second form.
@@ -21,4 +22,13 @@ pub fn answer(bytes: &[u8]) {
             "an answer is cut at its end only"
         );
     }
+}
+
+/// Reads a page of this version that begins with these bytes, behind the version.
+pub fn page(bytes: &[u8]) {
+    let left = Left::of([&VERSION.to_ne_bytes(), bytes].concat());
+    for end in ["signal 11", "status 70", "hang"] {
+        let _ = left.blame(end, true);
+    }
+    let _ = left.watched().count();
 }

@@ -10,6 +10,7 @@
 //! - `request`: what administrators ask.
 //! - `link`: the switch's side.
 //! - [`opener`]: a second process beside the switch, which opens what the switch may not.
+//! - `page`: whose port each thread of the switch serves, for the successor of one that dies.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
@@ -19,6 +20,7 @@ mod keeper;
 mod link;
 mod message;
 pub mod opener;
+pub mod page;
 mod request;
 
 pub use keeper::{Ended, Event, Options, Role, run};

@@ -25,6 +25,8 @@ use crate::opener::Opener;
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
 /// Most bytes that are kept as a file.
 const BYTES_KEPT_MOST: u64 = 64 << 20;
+/// The end of a switch that has handed over.
+pub(crate) const HANDED_OVER: &str = "it has handed over";
 /// Longest wait for what a predecessor left.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -56,6 +58,12 @@ impl Predecessor {
     pub fn has_served(&self) -> bool {
         self.failed < self.starts.get()
     }
+
+    /// Returns true if the last one has handed over: it did not die.
+    #[must_use]
+    pub fn handed_over(&self) -> bool {
+        self.end == HANDED_OVER
+    }
 }
 
 /// What a predecessor left under a name.
@@ -77,6 +85,7 @@ pub struct Link(Option<Arc<Inner>>);
 struct Inner {
     socket: OwnedFd,
     predecessor: Option<Predecessor>,
+    page: Option<OwnedFd>,
     left: Mutex<HashMap<String, Inherited>>,
     /// Numbers guards, and messages that are answered. No predecessor had the same ones.
     next: AtomicU64,
@@ -102,10 +111,11 @@ impl Link {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LEFT_WITHIN))?;
         let mut bytes = vec![0; BYTES_MOST + 1];
         let (mut predecessor, mut left, mut first) = (None, HashMap::new(), 1);
-        let (mut cut, opener) = (Vec::new(), Opener::absent());
+        let (mut cut, mut page, opener) = (Vec::new(), None, Opener::absent());
         loop {
             match receive(&socket, &mut bytes, RecvFlags::empty())? {
-                Received::Message { message: Message::Begin { starts, failed, end }, .. } => {
+                Received::Message { message: Message::Begin { starts, failed, end }, files, .. } => {
+                    page = files.into_iter().next();
                     first = u64::from(starts) << 40 | 1;
                     predecessor = NonZeroU32::new(starts).map(|starts| Predecessor { starts, failed, end });
                 }
@@ -128,6 +138,7 @@ impl Link {
         let inner = Inner {
             socket,
             predecessor,
+            page,
             left: Mutex::new(left),
             next: AtomicU64::new(first),
             hand_over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -169,6 +180,12 @@ impl Link {
     #[must_use]
     pub fn predecessor(&self) -> Option<&Predecessor> {
         self.0.as_ref()?.predecessor.as_ref()
+    }
+
+    /// The [page](crate::page) in which the threads of the switch note whose port they serve. `None`: there is no keeper, or it has none.
+    #[must_use]
+    pub fn page(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_ref()?.page.as_ref()?.as_fd())
     }
 
     /// Takes what a predecessor left under this name, with [`keep`](Self::keep) or with a [`Guard`]: what was kept last, if a port was being

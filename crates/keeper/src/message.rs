@@ -49,7 +49,7 @@ pub(crate) enum Message {
     /// To the keeper: signals are handled from now on.
     Hears,
     /// To the switch: what predecessors left follows, up to [`Message::All`]. `starts`: how many there were; `failed`: how many of them, in a row,
-    /// never served; `end`: the end of the last one, for users.
+    /// never served; `end`: the end of the last one, for users. The [page](crate::page) is beside it.
     Begin { starts: u32, failed: u32, end: String },
     /// To the switch: what a predecessor left under this name.
     Left { name: String, note: Vec<u8> },

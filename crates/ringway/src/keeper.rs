@@ -50,7 +50,9 @@ pub fn keep(runtime_dir: &Path) -> ExitCode {
         socket: runtime_dir.join(KEEPER_SOCKET),
         checked: CHECKED,
     };
+    let has_watchdog = service_manager::watchdog().is_some();
     let ended = run(options, |event| match event {
+        Event::Is(State::Alive) if !has_watchdog => {}
         Event::Upgraded(after) => {
             tracing::info!("upgraded: the new switch serves, {} ms after the end of the last", after.as_millis());
         }

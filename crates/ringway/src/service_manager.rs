@@ -10,6 +10,14 @@ use sd_notify::NotifyState;
 const READY_WITHIN: Duration = Duration::from_secs(5);
 const NOTIFY_WITHIN: Duration = Duration::from_millis(1);
 
+/// The shortest watchdog that is fed.
+const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
+
+/// The time after which systemd ends this process if it is not fed. A time of 0 means no watchdog.
+pub fn watchdog() -> Option<Duration> {
+    sd_notify::watchdog_enabled().filter(|watchdog| *watchdog >= LEAST_WATCHDOG)
+}
+
 /// Tells systemd the state. The wait for room in its socket is bounded: this process goes on also while the service manager does not read.
 pub fn tell(state: State) {
     let (state, within) = match state {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use ringway_switch::{PanicLocation, contain};
 
-use crate::log;
+use crate::{log, serving};
 
 /// The status of a process that cannot go on because of a defect (EX_SOFTWARE, sysexits.h).
 pub const INTERNAL_ERROR: i32 = 70;
@@ -88,6 +88,7 @@ pub fn run_or_exit(thread: &str, run: impl FnOnce()) {
 /// Writes the reason as one line to the log and ends the process at once, with status 70. Waits neither for other threads nor, for longer
 /// than 0.1 s, for a reader of standard error.
 pub fn fatal(message: &str) -> ! {
+    serving::note_exit(INTERNAL_ERROR);
     log::stderr().say_first(&line(message));
     log::flush(SAY_WITHIN);
     // SAFETY: ends the process without running exit handlers, which could wait for stuck threads.

@@ -6,6 +6,7 @@
 //! | [`signal`] | how a client announces frames; [`watch`]: the descriptors by which it does |
 //! | [`mover`] | what moves frames between two clients without a switch |
 //! | [`contain`](mod@contain) | containment of panics |
+//! | [`serving`] | whose port each thread serves, for the successor of a process that dies |
 //! | [`thread_usage`], [`ticks`], [`clock`], [`timer`] | what a thread took, and what time it is |
 //! | [`os_scheduler`] | the kernel's scheduling policy of threads without a processor of their own |
 //! | [`log`] | what the daemon says, written by threads of its own |
@@ -19,6 +20,7 @@ pub mod contain;
 pub mod log;
 pub mod mover;
 pub mod os_scheduler;
+pub mod serving;
 pub mod signal;
 pub mod thread_usage;
 pub mod ticks;

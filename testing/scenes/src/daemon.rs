@@ -302,7 +302,7 @@ impl Daemon {
         let pid = Pid::from_raw(i32::try_from(before).unwrap()).unwrap();
         let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
         until("the switch is dead", || {
-            // The first SIGSEGV only ends the handler of Rust's library. The process may be dead.
+            // The process may be dead.
             let _ = pidfd_send_signal(&process, signal);
             !is_running(before)
         });

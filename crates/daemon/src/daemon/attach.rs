@@ -104,6 +104,7 @@ impl Host for AttachHost {
         colour: u32,
         port: PortIo,
     ) -> Result<(), String> {
+        inject::at(&format!("{}:{}.take-over", request.switch, request.port));
         let mut daemon = self.lock();
         daemon.was_not_changed(request)?;
         let Reservation { wanted, .. } = daemon.reserve(Wanted::by(request)?)?;
@@ -256,8 +257,8 @@ impl Daemon {
         }
         if let Some(disabled) = self.defects.disabled(switch, name) {
             // The remedy comes first: a client gets only about 200 bytes of the text.
-            let why = &disabled.why;
-            return Err(format!("{label} is disabled; to enable it: ringway port enable {label} ({why})"));
+            let (state, why) = (disabled.state(), &disabled.why);
+            return Err(format!("{label} is {state}; to enable it: ringway port enable {label} ({why})"));
         }
         let now = Instant::now();
         if let Some(Pause { left, why }) = self.defects.pause_of(switch, name, now) {

@@ -112,9 +112,19 @@ impl Daemon {
             self.programs.missing.forget(&name);
         }
 
+        let changed = |(switch, name): &(Name, Name)| {
+            actions.iter().any(|action| match action {
+                Action::ChangePort { name: of, from, .. } => of == name && from.switch == *switch,
+                Action::RemovePort(of, old) => of == name && old.switch == *switch,
+                _ => false,
+            })
+        };
+        let put_back: Vec<Key> = self.defects.all_set_aside().map(|(key, _)| key.clone()).filter(changed).collect();
+        put_back.iter().for_each(|key| _ = self.defects.clear(key));
         for action in actions {
             // A client may have caused what is remembered of a port that was none of the administrator's.
             if let Action::AddPort(name, port) = action
+                && !self.is_starting
                 && !self.running.config.ports.contains_key(name)
                 && port.kind() != Kind::Process
             {
@@ -149,6 +159,11 @@ impl Daemon {
         switches.iter().for_each(|switch| self.remove_unused_switch(switch));
         self.publish();
         self.close_removed_front_ends(before);
+        let now_at = |(switch, name): Key| {
+            let switch = self.running.config.ports.get(&name).map_or(switch, |port| port.switch.clone());
+            (switch, name)
+        };
+        self.put_back(put_back.into_iter().map(now_at).collect());
         steps.extend(self.new_doubts(&doubts_before));
         Ok(steps)
     }
@@ -298,10 +313,16 @@ impl Daemon {
             };
             return candidate.insert(name, new);
         }
-        let old = self.running.config.ports.get(name).map(|old| &old.switch);
+        let before = self.running.config.ports.get(name).map(|old| &old.switch);
+        // At the start, the port was there before the process.
+        let old = before.or(Some(&settings.switch).filter(|_| self.is_starting));
         let switches = old.into_iter().flat_map(|old| [old, &settings.switch]);
         if switches.into_iter().any(|switch| self.defects.disabled(switch, name).is_some()) {
             // It stays closed until an administrator enables it.
+            return Ok(());
+        }
+        if self.is_starting && self.defects.pause_of(&settings.switch, name, Instant::now()).is_some() {
+            // It is opened after its pause.
             return Ok(());
         }
         if removed.iter().any(|(.., old)| same_socket(&old.settings, settings, self.running.runtime_dir())) {
@@ -406,6 +427,7 @@ impl Daemon {
         );
         self.engine_started = Instant::now();
         self.reported_free.clear();
+        self.late.clear();
         self.stuck.clear();
         let pollers = self.engine.pollers();
         self.switches.values_mut().fold(0, |next, switch| switch.spread_over(pollers, next));

@@ -48,6 +48,8 @@ pub struct Defects {
 /// A port that an administrator has to enable.
 #[derive(Debug)]
 pub(super) struct Disabled {
+    /// The switch died of it ([`deaths`](super::deaths)): it is set aside. Otherwise it has failed in this process.
+    is_set_aside: bool,
     /// The failure, for users.
     pub(super) why: String,
     /// The kind of the port.
@@ -121,6 +123,13 @@ pub(super) enum Verdict {
     Disable,
 }
 
+impl Disabled {
+    /// The state of the port, for users.
+    pub(super) fn state(&self) -> &'static str {
+        if self.is_set_aside { "set aside" } else { "disabled" }
+    }
+}
+
 impl Defects {
     /// Decides what follows from a failure at a port. `why` says what happened, for users.
     pub(super) fn judge(&mut self, key: &Key, defect: Defect, why: &str, now: Instant) -> Verdict {
@@ -173,6 +182,23 @@ impl Defects {
         self.dynamic.get(&switch)?.pauses.left(now)
     }
 
+    /// Sets a port aside, of which the switch has died.
+    pub(super) fn set_aside(&mut self, key: &Key, kind: Kind, why: String) {
+        self.disabled.insert(key.clone(), Disabled { is_set_aside: true, why, kind, at: Instant::now() });
+    }
+
+    /// Returns the ports that are set aside, and why.
+    pub(super) fn all_set_aside(&self) -> impl Iterator<Item = (&Key, &str)> {
+        let aside = self.disabled.iter().filter(|(_, disabled)| disabled.is_set_aside);
+        aside.map(|(key, disabled)| (key, &*disabled.why))
+    }
+
+    /// Goes on with a pause that began before this process. `number`: how many it and those before it are.
+    pub(super) fn go_on_pausing(&mut self, key: &Key, why: &str, number: u32, until: Instant) {
+        let pauses = Backoff { count: number, until: Some(until) };
+        self.paused.insert(key.clone(), Paused { pauses, why: why.to_owned() });
+    }
+
     /// Disables a port.
     pub(super) fn disable(&mut self, key: &Key, kind: Kind, why: String, is_configured: impl Fn(&Key) -> bool) {
         let dynamic = || self.disabled.iter().filter(|(key, _)| !is_configured(key));
@@ -181,7 +207,8 @@ impl Defects {
         {
             self.disabled.remove(&oldest);
         }
-        self.disabled.insert(key.clone(), Disabled { why, kind, at: Instant::now() });
+        let disabled = Disabled { is_set_aside: false, why, kind, at: Instant::now() };
+        self.disabled.insert(key.clone(), disabled);
     }
 
     /// Returns why a port is disabled, if it is.

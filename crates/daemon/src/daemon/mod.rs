@@ -3,7 +3,7 @@
 //! - [`refused`]: reasons for which a request is refused.
 //! - [`background`]: work whose length a client controls, without the daemon's lock.
 //! - [`front_end`], [`events`]: the control side of ports whose peer connects, and the events of these ports.
-//! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself.
+//! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself. [`deaths`]: of predecessors.
 //! - [`programs`]: forwarding programs, loaded without the daemon's lock.
 //! - [`devices`]: network devices ([`wanted_device`]), opened without the daemon's lock.
 //! - `kept`: writes the state file, without the daemon's lock.
@@ -15,7 +15,7 @@
 //! - [`state`]: [`Daemon`], the state, and the steps that several operations share.
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
 //!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipes` (these programs
-//!   open and close ends of pipes), `recovery` (faults and events of ports), `reopen` (devices and sockets that could
+//!   open and close ends of pipes), `recovery` (faults and events of ports), `blame` (deaths of predecessors), `reopen` (devices and sockets that could
 //!   not be opened), `missing_programs` (which are loaded later), `config` (what commands changed of the file: shown, kept, dropped), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
 //!
@@ -30,10 +30,12 @@
 
 pub mod attach;
 pub mod background;
+mod blame;
 mod captures;
 mod change;
 mod config;
 mod counted;
+pub mod deaths;
 pub mod defects;
 pub mod devices;
 pub mod events;

@@ -8,6 +8,7 @@ use ringway_config::kinds::{Opened, Opening};
 use ringway_config::{Access, Name, Port};
 use ringway_engine::Source;
 use ringway_keeper::Link;
+use ringway_runtime::serving::serve;
 
 use super::events::Events;
 use super::front_end::FrontEnd;
@@ -36,6 +37,8 @@ pub struct Place<'a> {
 pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> Result<NewPort, Refused> {
     let Place { runtime_dir, access, namespace, events, keeper } = *place;
     let label = format!("{}:{name}", settings.switch);
+    let _serving = serve(&label);
+    inject::at(&format!("{label}.open"));
     let (id, observer) = events.observer();
     let macs = &settings.mac;
     let opening = Opening {

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use ringway_config::Name;
 use ringway_keeper::Link;
+use ringway_runtime::serving;
+
+use super::deaths::Deaths;
 
 /// The name of the version, and the version of what ports and the daemon keep: of names, notes and memory. It changes with them.
 const VERSION: &str = "version";
@@ -14,6 +17,8 @@ const CONFIGURATION: &str = "configuration";
 pub const CHECKED: &[&str] = &[VERSION, CONFIGURATION];
 /// Successors that die before they serve, in a row, after which the next one does without ports of predecessors.
 const WITHOUT_PORTS: u32 = 2;
+/// The same where each has died of a port that it was opening: the next one does without that port.
+const WITHOUT_ALL_PORTS: u32 = 8;
 
 /// What of counters and addresses is with the keeper, and when it is next.
 #[derive(Debug, Default)]
@@ -70,15 +75,26 @@ pub fn check_version(keeper: &Link) -> Result<(), String> {
     ))
 }
 
+/// Adds the death of the predecessor to what is known of deaths, and notes from now on whose port each thread serves. To be called by the control thread,
+/// before there are others that serve ports.
+#[must_use]
+pub fn begin(keeper: &Link) -> Deaths {
+    let deaths = Deaths::of(keeper);
+    if let Err(why) = serving::begin(keeper.page().and_then(|page| page.try_clone_to_owned().ok())) {
+        tracing::warn!("no port will be blamed for a death of the switch: {why}");
+    }
+    deaths
+}
+
 /// Gives up what predecessors left, if this version does not understand it, and some of it, if those after them died of it.
-pub fn give_up_some(keeper: &Link) {
+pub fn give_up_some(keeper: &Link, deaths: &Deaths) {
     let Some(failed) = keeper.predecessor().map(|predecessor| predecessor.failed) else { return };
     let of_directory = |name: &str| name == "directory" || name.starts_with("socket/") || name.starts_with("listener/");
     if let Err(why) = check_version(keeper) {
         tracing::error!("{why}: this one serves no port that it has served");
         return keeper.give_up(of_directory);
     }
-    if failed >= WITHOUT_PORTS {
+    if failed >= WITHOUT_PORTS && !(deaths.leave_out() && failed < WITHOUT_ALL_PORTS) {
         tracing::error!(
             "{failed} switches in a row died before they served: this one serves no port that one before has served"
         );

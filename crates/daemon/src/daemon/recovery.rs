@@ -95,7 +95,7 @@ impl Daemon {
         self.running.config.switches.contains_key(switch).then(|| switch.clone())
     }
 
-    /// Enables a port that is disabled because Ringway failed at it, or ends its pause.
+    /// Enables a port that is disabled because Ringway failed at it, or set aside because the switch died of it, or ends its pause.
     ///
     /// # Errors
     /// There is no such port.
@@ -113,6 +113,7 @@ impl Daemon {
         if !self.defects.clear(&key) {
             return Ok(Vec::new());
         }
+        self.keep_deaths();
         tracing::info!("port {switch}:{name} is enabled");
         let mut changes = vec![format!("enabled port {name}")];
         let settings = self.running.config.ports.get(name).filter(|port| port.switch == *switch);

@@ -56,6 +56,16 @@ impl Daemon {
         }
     }
 
+    /// Schedules the ports that pause since a predecessor died to be opened after that.
+    pub(super) fn open_paused_later(&mut self) {
+        let now = Instant::now();
+        let ports = self.running.config.ports.iter();
+        let paused =
+            ports.filter_map(|(name, port)| Some((name, port, self.defects.pause_of(&port.switch, name, now)?)));
+        let paused: Vec<_> = paused.map(|(name, port, pause)| (port.switch.clone(), name.clone(), pause)).collect();
+        paused.into_iter().for_each(|(switch, name, pause)| self.retry_after(&switch, &name, pause.why, pause.left));
+    }
+
     /// Schedules a configured port to be opened again after this time.
     pub(super) fn retry_after(&mut self, switch: &Name, name: &Name, why: String, time: Duration) {
         let is_meant = |port: &&Port| port.switch == *switch && port.kind() != Kind::Process;

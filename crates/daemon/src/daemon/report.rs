@@ -19,7 +19,7 @@ use ringway_engine::PollerReading;
 use ringway_switch::policy::Egress;
 use ringway_switch::{CountersReading, DropReason, Move, Policy};
 
-use super::defects::Pause;
+use super::defects::{Disabled, Pause};
 use super::limits;
 use super::live::{LivePort, LiveSwitch};
 use super::pipes::live::{EndName, LiveEnd};
@@ -60,6 +60,7 @@ impl Daemon {
             captures: self.captures.report(),
             faults: self.faults.report(),
             fault_counts: self.faults.totals(),
+            deaths: self.deaths.status(),
             warnings: self
                 .doubts()
                 .into_iter()
@@ -139,8 +140,8 @@ impl Daemon {
         let disabled = self.defects.all_disabled().filter(|((switch, name), _)| !is_configured(switch, name));
         ports.extend(disabled.map(|((switch, name), disabled)| {
             let settings = Port::new(switch.clone(), disabled.kind, name);
-            let status = settings_status(name, &settings, "disabled", None);
-            PortStatus { detail: Some(disabled_text(switch, name, &disabled.why)), ..status }
+            let status = settings_status(name, &settings, disabled.state(), None);
+            PortStatus { detail: Some(disabled_text(switch, name, disabled)), ..status }
         }));
         let mut faults = self.faults.counts();
         for port in &mut ports {
@@ -162,9 +163,9 @@ impl Daemon {
         let disabled = self.defects.disabled(&port.switch, name);
         let pause = self.defects.pause_of(&port.switch, name, Instant::now());
         let status = match port.kind() {
-            _ if disabled.is_some() => {
-                let detail = disabled.map(|disabled| disabled_text(&port.switch, name, &disabled.why));
-                PortStatus { detail, ..settings_status(name, port, "disabled", policy) }
+            _ if let Some(disabled) = disabled => {
+                let detail = Some(disabled_text(&port.switch, name, disabled));
+                PortStatus { detail, ..settings_status(name, port, disabled.state(), policy) }
             }
             _ if pause.is_some() => {
                 let detail = pause.as_ref().map(paused_text);
@@ -207,9 +208,15 @@ impl Daemon {
         Ok(entries)
     }
 
-    /// Checks that every poller has gone round its loop since the last call, and logs the ones that have not. Returns true if all have.
-    pub fn check_pollers(&mut self) -> bool {
-        let stuck = self.engine.stuck_pollers();
+    /// Checks that every poller has gone round its loop since the last call. Returns true if all have. Logs the ones that have not for
+    /// this time.
+    pub fn check_pollers(&mut self, stuck_after: Duration) -> bool {
+        let (late, now) = (self.engine.stuck_pollers(), Instant::now());
+        self.late.retain(|poller, _| late.contains(poller));
+        late.iter().for_each(|poller| _ = self.late.entry(*poller).or_insert(now));
+        let is_stuck = |since: &Instant| now.saturating_duration_since(*since) >= stuck_after;
+        let stuck: Vec<usize> =
+            self.late.iter().filter(|(_, since)| is_stuck(since)).map(|(poller, _)| *poller).collect();
         for poller in stuck.iter().filter(|poller| !self.stuck.contains(poller)) {
             tracing::error!(
                 "poller {poller} is stuck: it serves no port. The watchdog of the service manager is not fed"
@@ -219,7 +226,7 @@ impl Daemon {
             tracing::warn!("poller {poller} goes on");
         }
         self.stuck = stuck;
-        self.stuck.is_empty()
+        self.late.is_empty()
     }
 
     /// Removes learned addresses that are older than their switch's ageing time.
@@ -238,8 +245,9 @@ impl Daemon {
     }
 }
 
-fn disabled_text(switch: &Name, name: &Name, why: &str) -> String {
-    format!("disabled: {why}; to enable it: ringway port enable {switch}:{name}")
+fn disabled_text(switch: &Name, name: &Name, disabled: &Disabled) -> String {
+    let (state, why) = (disabled.state(), &disabled.why);
+    format!("{state}: {why}; to enable it: ringway port enable {switch}:{name}")
 }
 
 fn paused_text(pause: &Pause) -> String {

@@ -37,6 +37,7 @@ impl Daemon {
     pub fn configure(&mut self) -> Result<Vec<String>, Refused> {
         let done = self.apply(self.running.at_start().clone(), "")?;
         self.is_starting = false;
+        self.open_paused_later();
         Ok(done)
     }
 
@@ -96,9 +97,11 @@ impl Daemon {
             let target = self.running.without_port(&name)?;
             let changes = self.apply(target, &format!("port.{name}."))?;
             self.defects.clear(&(switch, name));
+            self.keep_deaths();
             return Ok(changes);
         }
         self.defects.clear(&(switch.clone(), name.clone()));
+        self.keep_deaths();
         let Some(live) = self.switches.get(&switch).and_then(|live| live.ports().get(&name)) else {
             return Ok(vec![format!("removed port {name}")]);
         };

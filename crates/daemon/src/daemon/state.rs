@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use super::background::{BackgroundTask, BackgroundTasks, log_failed_close};
 use super::captures::Captures;
+use super::deaths::Deaths;
 use super::defects::Defects;
 use super::devices::{OpeningDevice, TriedDevices};
 use super::events::Events;
@@ -49,7 +50,9 @@ pub struct Daemon {
     pub(super) engine_started: Instant,
     /// The free time of each poller as the last status reported it.
     pub(super) reported_free: Vec<Duration>,
-    /// The pollers that did not go round their loops between the last two looks.
+    /// The pollers that do not go round their loops, and since when.
+    pub(super) late: BTreeMap<usize, Instant>,
+    /// Those of them that are reported as stuck.
     pub(super) stuck: Vec<usize>,
     pub(super) engine_changed: Arc<Notify>,
     pub(super) switches: BTreeMap<Name, LiveSwitch>,
@@ -64,6 +67,7 @@ pub struct Daemon {
     pub(super) next_colour: u32,
     pub(super) faults: Faults,
     pub(super) defects: Defects,
+    pub(super) deaths: Deaths,
     /// Events of front ends, noted by their ports' own threads.
     pub(super) events: Arc<Events>,
     /// Holds what outlives this process.
@@ -119,6 +123,7 @@ impl Daemon {
             engine,
             engine_started: Instant::now(),
             reported_free: Vec::new(),
+            late: BTreeMap::new(),
             stuck: Vec::new(),
             engine_changed: Arc::default(),
             switches: BTreeMap::new(),
@@ -130,6 +135,7 @@ impl Daemon {
             next_colour: 0,
             faults: Faults::default(),
             defects: Defects::default(),
+            deaths: Deaths::default(),
             events: Arc::default(),
             keeper: Link::default(),
             retries: BTreeMap::new(),

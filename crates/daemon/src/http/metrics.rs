@@ -112,6 +112,9 @@ impl Collector for Snapshot {
         let lost = counter(status.log_lines_lost);
         let help = "Lines of the log and of standard output that were lost";
         lost.encode(e.encode_descriptor("log_lines_lost", help, None, MetricType::Counter)?)?;
+        let deaths = status.deaths.causes.iter().map(|(cause, n)| ([("cause", cause.clone())], counter(*n)));
+        let help = "Times that the process of the switch died and another one went on, since the keeper started";
+        family(e, "switch_deaths", help, None, deaths)?;
         let switches = status.switches.iter().map(|s| ([("switch", s.name.clone())], ConstGauge::new(s.ports as u64)));
         family(e, "switch_ports", "Ports of the switch", None, switches)?;
         let moved = status.switches.iter().map(|s| ([("switch", s.name.clone())], counter(s.moved)));
@@ -125,6 +128,9 @@ impl Collector for Snapshot {
         let disabled = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "disabled"))));
         let help = "Whether it is disabled because Ringway failed while it served the port";
         family(e, "port_disabled", help, None, disabled)?;
+        let aside = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "set aside"))));
+        let help = "Whether it is set aside because the switch died twice while it served the port";
+        family(e, "port_set_aside", help, None, aside)?;
         let paused = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "paused"))));
         let help =
             "Whether it pauses because Ringway failed while it gave frames to the port or the port's frames to another";

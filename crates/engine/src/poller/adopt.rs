@@ -149,7 +149,7 @@ impl Poller {
         let counters = member.port.counters();
         let most_bytes = MOST_LAST_BYTES / (switch.members().count() as u64).max(1);
         let begun = counters.read().in_bytes;
-        self.using = slot;
+        self.note.serve(attached.source.id());
         while left > 0 && !self.shift.is_relieved() && counters.read().in_bytes - begun < most_bytes && input.pending()
         {
             let passed = pass(switch, member, input, &mut self.work, &self.now);
@@ -161,7 +161,7 @@ impl Poller {
             }
             left = left.saturating_sub(passed.frames);
         }
-        self.using = NO_PORT;
+        self.note.serve(NO_PORT);
         self.meter.mark();
     }
 

@@ -35,7 +35,7 @@ impl Poller {
         let Place::Mover(ends) = &attached.place else { return (visit, 0) };
         let Some(mut custody) = attached.source.hold(&self.shift) else { return (visit, 0) };
         let Some(mover) = custody.mover() else { return (visit, 0) };
-        self.using = slot;
+        self.note.serve(attached.source.id());
         let (moved, fault) = move_frames(mover, self.batch, source);
         let peer_fault = account(ends, &moved, &mut self.work, &self.now);
         let bytes = ends.own.counters().in_bytes().wrapping_sub(moved.copied);
@@ -49,7 +49,7 @@ impl Poller {
             visit.more = moved.more || work_of(&moved) >= self.batch as u64;
         }
         visit.frames = work_of(&moved);
-        self.using = NO_PORT;
+        self.note.serve(NO_PORT);
         (visit, bytes)
     }
 

@@ -119,11 +119,11 @@ impl Poller {
         let attached = served.attached.clone();
         // Nobody touches the memory of a port that is shut: the frames wait.
         let Some(port) = attached.port().filter(|_| !attached.source.is_shut()) else { return 0 };
-        self.using = slot;
+        self.note.serve(attached.source.id());
         let began = moment();
         let emptied = empty(port, &mut self.work, &self.now);
         let spent = TimeSpent::between(began, moment());
-        self.using = NO_PORT;
+        self.note.serve(NO_PORT);
         if emptied.fault {
             self.shared.report_fault();
         }

@@ -10,7 +10,7 @@ use ringway_runtime::clock;
 use ringway_runtime::contain::{fatal, warn_limited};
 use ringway_switch::{Defect, PanicLocation, Role, contain};
 
-use super::thread::{NO_PORT, Poller};
+use super::thread::{NO_PORT, Poller, Served};
 use crate::topology::Attached;
 
 impl Poller {
@@ -20,10 +20,11 @@ impl Poller {
     /// port is dropped without a release. All other ports become active, so that no work for them is lost.
     #[cold]
     pub(super) fn recover(&mut self, place: PanicLocation) {
-        let slot = std::mem::replace(&mut self.using, NO_PORT);
+        let using = self.note.using();
+        self.note.serve(NO_PORT);
         self.now = clock::time(Instant::now());
-        if slot != NO_PORT {
-            self.blame(slot, place);
+        if using != NO_PORT {
+            self.blame(using, place);
         } else if !self.work.calls.blame(place) {
             let name = format!("poller{}", self.state.number);
             let what = format!("a defect of Ringway, please report it: {name} itself failed at {place}");
@@ -37,8 +38,9 @@ impl Poller {
     }
 
     /// Retires the visited port, and the ports that were receiving its frames.
-    fn blame(&mut self, slot: usize, place: PanicLocation) {
-        let Some(served) = self.ports.get(slot).and_then(Option::as_ref) else { return };
+    fn blame(&mut self, using: u64, place: PanicLocation) {
+        let is_it = |served: &&Served| served.attached.source.id() == using;
+        let Some(served) = self.ports.iter().flatten().find(is_it) else { return };
         let attached = served.attached.clone();
         let Some((switch, from)) = attached.member() else { return self.blame_mover(&attached, place) };
         let mut place = Err(place);

@@ -108,6 +108,7 @@ impl Poller {
         let now = Instant::now();
         self.state.heartbeat.answer();
         add(&self.shift.turns, 1);
+        self.note.turn();
         let account = &self.state.account;
         add(if busy { &account.busy_ns } else { &account.free_ns }, (now - progress.last).as_nanos() as u64);
         progress.last = now;

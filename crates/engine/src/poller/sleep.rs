@@ -14,7 +14,7 @@ use ringway_switch::{Armed, WakeOn};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::thread::{NO_PORT, Poller, TIMER_TOKEN};
+use super::thread::{NO_PORT, Poller, Served, TIMER_TOKEN};
 
 /// Most events that one wait returns.
 const EVENTS: usize = 64;
@@ -42,10 +42,11 @@ impl Poller {
         let (mut place, mut may_sleep) = (0, true);
         while let Some(slot) = self.schedule.waiting(place) {
             let has_event = self.time(slot, |poller| {
-                poller.using = slot;
-                let custody = poller.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&poller.shift));
+                let Some(Served { attached, .. }) = poller.ports[slot].as_ref() else { return false };
+                poller.note.serve(attached.source.id());
+                let custody = attached.source.hold(&poller.shift);
                 let armed = custody.and_then(|mut custody| custody.arm(WakeOn::Events));
-                poller.using = NO_PORT;
+                poller.note.serve(NO_PORT);
                 armed == Some(Armed::Pending)
             });
             if has_event {
@@ -77,9 +78,9 @@ impl Poller {
         if custody.work.is_none() || !self.schedule.arm(slot) {
             return false;
         }
-        self.using = slot;
+        self.note.serve(served.attached.source.id());
         let armed = custody.arm(WakeOn::Frames);
-        self.using = NO_PORT;
+        self.note.serve(NO_PORT);
         if armed == Some(Armed::Silent) {
             self.schedule.poll(slot);
         }
@@ -92,10 +93,11 @@ impl Poller {
             if !poller.schedule.disarm(slot) {
                 return;
             }
-            poller.using = slot;
-            let custody = poller.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&poller.shift));
+            let Some(Served { attached, .. }) = poller.ports[slot].as_ref() else { return };
+            poller.note.serve(attached.source.id());
+            let custody = attached.source.hold(&poller.shift);
             custody.into_iter().for_each(|mut custody| custody.disarm());
-            poller.using = NO_PORT;
+            poller.note.serve(NO_PORT);
         });
     }
 

@@ -12,8 +12,9 @@ use ringway_runtime::call;
 use ringway_runtime::clock;
 use ringway_runtime::contain::{PanicCounter, run_or_exit};
 use ringway_runtime::os_scheduler::use_batch_scheduling;
+use ringway_runtime::serving::Note;
 use ringway_runtime::timer::Timer;
-use ringway_switch::{Time, Workspace, contain};
+use ringway_switch::{Time, Touching, Workspace, contain};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::thread::{CpuSet, gettid};
 
@@ -26,8 +27,8 @@ use crate::shared::{Released, Shared};
 use crate::spare::{Begun, Spare};
 use crate::topology::{Attached, Topology};
 
-/// The value of a slot for "no port".
-pub(super) const NO_PORT: usize = usize::MAX;
+/// The id of a source for "no port".
+pub(super) const NO_PORT: u64 = 0;
 /// The token of the wake descriptor in epoll. The token of a port is its slot.
 const WAKE_TOKEN: u64 = u64::MAX;
 /// The token of the timer in epoll.
@@ -76,9 +77,8 @@ pub(super) struct Poller {
     /// True while another poller has the input of some port.
     pub(super) waits_for_input: bool,
     pub(super) work: Workspace,
-    /// The slot of the port whose input is in use: a panic is attributed to it. [`NO_PORT`]: a panic is the poller's
-    /// own.
-    pub(super) using: usize,
+    /// Names the port whose input is in use: a panic is attributed to it, and the end of the process. None: both are the poller's own.
+    pub(super) note: Note,
     /// Panics of the poller itself.
     pub(super) strikes: PanicCounter,
     pub(super) meter: Meter,
@@ -91,6 +91,7 @@ struct Equipment {
     work: Workspace,
     meter: Meter,
     shift: Arc<Shift>,
+    note: Note,
 }
 
 impl Equipment {
@@ -98,11 +99,12 @@ impl Equipment {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         let timer = Timer::new()?;
         epoll::add(&epoll, timer.fd(), EventData::new_u64(TIMER_TOKEN), EventFlags::IN | EventFlags::ET)?;
-        let work = Workspace::new(batch);
+        let note = Note::new();
+        let work = Workspace::noting(batch, Touching::at(note.receiver()));
         let shift = Shift::new(work.touching());
         let mut meter = Meter::new();
         meter.prepare()?;
-        Ok(Equipment { epoll, timer, work, meter, shift })
+        Ok(Equipment { epoll, timer, work, meter, shift, note })
     }
 }
 
@@ -141,7 +143,7 @@ pub(crate) fn name_of(shared: &Shared, number: usize) -> String {
 
 /// Serves a poller's ports. Says first whether that can be.
 fn serve(shared: Arc<Shared>, state: Arc<PollerState>, settings: &EngineSettings, equipment: Equipment, begun: Begun) {
-    let Equipment { epoll, timer, mut work, mut meter, shift } = equipment;
+    let Equipment { epoll, timer, mut work, mut meter, shift, note } = equipment;
     let in_quarantine = state.number >= shared.pollers;
     let (batch, core) = (settings.batch, state.core);
     let (idle, pacing) = if in_quarantine { (Idle::Sleep, false) } else { (settings.idle, settings.pacing) };
@@ -167,6 +169,11 @@ fn serve(shared: Arc<Shared>, state: Arc<PollerState>, settings: &EngineSettings
     begun.say(ready);
     if failed {
         return;
+    }
+    if in_quarantine {
+        note.enter_quarantine();
+    } else {
+        note.enter_poller();
     }
     if in_quarantine {
         // No longer dormant: the poller reads a topology now.
@@ -202,7 +209,7 @@ fn serve(shared: Arc<Shared>, state: Arc<PollerState>, settings: &EngineSettings
         has_devices: false,
         waits_for_input: false,
         work,
-        using: NO_PORT,
+        note,
         strikes: PanicCounter::default(),
         meter,
     };

@@ -56,16 +56,16 @@ impl Poller {
     #[cold]
     pub(super) fn handle_events(&mut self, slot: usize) {
         self.time(slot, |poller| {
-            poller.using = slot;
-            if let Some(Served { attached, .. }) = poller.ports[slot].as_ref()
-                && let Some(mut custody) = attached.source.hold(&poller.shift)
+            let Some(Served { attached, .. }) = poller.ports[slot].as_ref() else { return };
+            poller.note.serve(attached.source.id());
+            if let Some(mut custody) = attached.source.hold(&poller.shift)
                 && let Some(input) = custody.input()
                 && let Some((_, member)) = attached.member()
                 && handle_event(member, input, &mut poller.work, &poller.now)
             {
                 poller.shared.report_fault();
             }
-            poller.using = NO_PORT;
+            poller.note.serve(NO_PORT);
         });
     }
 
@@ -79,10 +79,10 @@ impl Poller {
     /// Returns true if a port has frames in its memory or its detour.
     #[inline]
     pub(super) fn is_pending(&mut self, slot: usize) -> bool {
-        self.using = slot;
-        let custody = self.ports[slot].as_ref().and_then(|served| served.attached.source.hold(&self.shift));
-        let pending = custody.is_some_and(|mut custody| custody.pending());
-        self.using = NO_PORT;
+        let Some(Served { attached, .. }) = self.ports[slot].as_ref() else { return false };
+        self.note.serve(attached.source.id());
+        let pending = attached.source.hold(&self.shift).is_some_and(|mut custody| custody.pending());
+        self.note.serve(NO_PORT);
         pending || self.is_quarantine_poller() && self.has_detoured(slot)
     }
 
@@ -117,7 +117,7 @@ impl Poller {
         let in_memory = attached.source.signal().in_memory();
         let batch = self.batch as u64;
         let bytes = member.port.counters().in_bytes();
-        self.using = slot;
+        self.note.serve(attached.source.id());
         let mut done = 0u64;
         // A port with a short ring gets its turn in several passes.
         while visit.frames < u64::from(attached.weight) * batch {
@@ -153,7 +153,7 @@ impl Poller {
                 break;
             }
         }
-        self.using = NO_PORT;
+        self.note.serve(NO_PORT);
         (visit, bytes)
     }
 }

@@ -5,6 +5,7 @@
 
 mod closing;
 mod grants;
+mod hang;
 mod opening;
 mod pauses;
 mod requests;
@@ -14,7 +15,7 @@ mod upgrade;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -27,9 +28,12 @@ use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
+use crate::link::HANDED_OVER;
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
+use crate::page::{Cause, note_hang};
 use crate::request::Answer;
 use grants::Grants;
+use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
 use opening::Opening;
 use pauses::Pauses;
 use requests::{Request, Requests};
@@ -79,7 +83,7 @@ pub enum Event {
     Is(State),
     /// The switch has died, and another one is started after this pause.
     Died {
-        /// How it ended: `signal 9`.
+        /// How it ended: `signal 9`, `status 70`, `hang`.
         how: String,
         /// The pause.
         pause: Duration,
@@ -203,6 +207,34 @@ struct Serving {
     begun: Instant,
     ready: Option<Instant>,
     alive: Option<Instant>,
+    /// It is about to end by itself: it need not say any more that all is well.
+    is_ending: bool,
+    /// What was seen of it since it said that, and when the next look is.
+    looks: Looks,
+    look_at: Option<Instant>,
+    /// The slot of a thread that hung: it was killed for that.
+    hung: Option<usize>,
+}
+
+/// How a switch ended.
+struct End {
+    status: ExitStatus,
+    /// How long it has served.
+    served: Option<Duration>,
+    /// It was killed as it hung.
+    hung: bool,
+}
+
+impl End {
+    /// For users, and for the successor.
+    fn text(&self) -> String {
+        if self.hung { Cause::Hang.to_string() } else { how(self.status) }
+    }
+
+    /// Returns true if what it did ended it.
+    fn is_its_own(&self) -> bool {
+        self.hung || is_its_own(&self.status)
+    }
 }
 
 impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
@@ -218,25 +250,19 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 let opening = Opening::new(program);
                 let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.clone() };
                 let unsent = self.left(begin);
-                let begun = Instant::now();
-                let serving = Serving { switch, opening, unsent, send_at: None, died, begun, ready: None, alive: None };
-                self.serve(serving)
+                self.serve(Serving::new(switch, opening, unsent, died))
             });
             starts += 1;
             died = Some(Instant::now());
-            let (status, served) = match ended {
-                Ok((status, served)) => (Ok(status), served),
-                Err(why) => (Err(why), None),
-            };
-            end = match &status {
-                Ok(status) => how(*status),
+            end = match &ended {
+                Ok(end) => end.text(),
                 Err(why) => format!("it could not be started: {why}"),
             };
             if let Some(upgrade) = self.upgrade.take() {
                 match upgrade.phase {
                     _ if self.told_to_end.is_some() => upgrade.refuse("the daemon ends"),
                     Phase::HandingOver => {
-                        "it has handed over".clone_into(&mut end);
+                        HANDED_OVER.clone_into(&mut end);
                         self.upgrade = Some(upgrade.start(Instant::now()));
                         continue;
                     }
@@ -249,12 +275,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     Phase::Checking(_) => upgrade.refuse("the switch died meanwhile, and is started again: try again"),
                 }
             }
-            if let Ok(status) = &status
+            if let Ok(End { status, .. }) = &ended
                 && let Some(ended) = self.end_after(*status)
             {
                 return Ok(ended);
             }
-            let pause = self.pauses.next(served, status.as_ref().is_ok_and(is_its_own));
+            let served = ended.as_ref().ok().and_then(|end| end.served);
+            let pause = self.pauses.next(served, ended.as_ref().is_ok_and(End::is_its_own));
             let pause = if self.told_to_end.is_some() { Duration::ZERO } else { pause };
             if !self.was_ready && starts >= FIRST_STARTS {
                 tracing::error!("the switch does not start: {end}");
@@ -308,8 +335,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         }
     }
 
-    /// Serves a switch until its end. Returns how it ended, and how long it has served.
-    fn serve(&mut self, mut serving: Serving) -> (ExitStatus, Option<Duration>) {
+    /// Serves a switch until its end.
+    fn serve(&mut self, mut serving: Serving) -> End {
         // The switch hears of its opener first.
         let Serving { switch, opening, .. } = &mut serving;
         opening.go_on(switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
@@ -321,7 +348,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 let (status, socket) = serving.switch.end();
                 // What is unread in it may have files.
                 self.store.refuse(Arc::into_inner(socket).into_iter().collect());
-                return (status, serving.ready.map(|ready| ready.elapsed()));
+                let hung = serving.hung.zip(self.store.page()).filter(|_| is_by_kill(&status));
+                let noted = hung.map(|(slot, page)| note_hang(page, slot));
+                return End { status, served: serving.ready.map(|ready| ready.elapsed()), hung: noted.is_some() };
             }
             if has_come(&self.signals.end) {
                 self.told_to_end.get_or_insert_with(Instant::now);
@@ -343,6 +372,25 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 serving.send_at = Some(Instant::now() + SEND_AGAIN);
             }
             self.go_on_with_upgrade(&serving);
+            self.end_if_it_hangs(&mut serving);
+        }
+    }
+
+    /// Looks whether a switch that should say that all is well hangs, if it is time for that, and ends it then.
+    fn end_if_it_hangs(&mut self, serving: &mut Serving) {
+        let now = Instant::now();
+        // One that ends, or hands over, is given its time by others.
+        let is_watched = !serving.is_ending && self.told_to_end.is_none() && !serving.switch.is_killed();
+        serving.look_at = serving.look_at.filter(|_| is_watched);
+        if serving.look_at.is_none_or(|at| at > now) {
+            return;
+        }
+        serving.look_at = Some(now + LOOK_EVERY);
+        let Some(page) = self.store.page() else { return };
+        if let Some((slot, thread)) = serving.looks.look(page, serving.switch.number(), now) {
+            tracing::error!("the switch hangs: its thread {thread} makes no progress; it is killed");
+            serving.hung = Some(slot);
+            serving.switch.signal(Signal::KILL);
         }
     }
 
@@ -357,9 +405,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let told_until = serving.kill_at(self);
         let upgrade_until = self.upgrade.as_ref().map(|upgrade| upgrade.until);
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
-        let opening_at = serving.opening.wake_at();
-        let wake_at =
-            [serving.send_at, told_until, upgrade_until, request_until, opening_at].into_iter().flatten().min();
+        let (opening_at, look_at) = (serving.opening.wake_at(), serving.look_at);
+        let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opening_at, look_at];
+        let wake_at = wake_at.into_iter().flatten().min();
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let both = PollFlags::IN | PollFlags::OUT;
         let sends = (!serving.unsent.is_empty() && serving.send_at.is_none()) || serving.opening.sends();
@@ -483,12 +531,16 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     }
                 }
                 Message::Is(State::Alive) => {
+                    (serving.looks, serving.look_at) = (Looks::default(), Some(Instant::now() + SUSPECT_AFTER));
                     if serving.alive.is_none_or(|said| said.elapsed() >= ALIVE_EVERY) {
                         serving.alive = Some(Instant::now());
                         (self.notify)(Event::Is(State::Alive));
                     }
                 }
-                Message::Is(state) => (self.notify)(Event::Is(state)),
+                Message::Is(state) => {
+                    serving.is_ending |= state == State::Stopping;
+                    (self.notify)(Event::Is(state));
+                }
                 _ => return serving.switch.end_for("it says what the keeper does not understand"),
             }
         }
@@ -527,6 +579,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, only: Option<&[&str]>) -> bool {
     while let Some(message) = unsent.front() {
         let files = match message {
+            // What a switch does is no matter to a process that only looks.
+            Message::Begin { .. } if only.is_none() => store.page().into_iter().map(AsFd::as_fd).collect(),
             Message::Left { name, .. } if only.is_none_or(|only| only.contains(&&**name)) => store.files(name),
             _ => Vec::new(),
         };
@@ -552,6 +606,24 @@ fn has_ended(process: &OwnedFd) -> bool {
 }
 
 impl Serving {
+    /// A switch that was just started.
+    fn new(switch: Switch, opening: Opening, unsent: VecDeque<Message>, died: Option<Instant>) -> Self {
+        Self {
+            switch,
+            opening,
+            unsent,
+            send_at: None,
+            died,
+            begun: Instant::now(),
+            ready: None,
+            alive: None,
+            is_ending: false,
+            looks: Looks::default(),
+            look_at: None,
+            hung: None,
+        }
+    }
+
     /// When the switch is killed, if it does not do what it should.
     fn kill_at<C, N>(&self, keeper: &Keeper<C, N>) -> Option<Instant> {
         let told = keeper.told_to_end.map(|told| told + keeper.options.end_within);
@@ -566,6 +638,12 @@ fn is_its_own(status: &ExitStatus) -> bool {
     use std::os::unix::process::ExitStatusExt;
     let own = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::ABORT, Signal::FPE, Signal::TRAP, Signal::SYS];
     status.signal().is_none_or(|signal| own.iter().any(|own| own.as_raw() == signal))
+}
+
+/// Returns true if a process was killed.
+fn is_by_kill(status: &ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    status.signal() == Some(Signal::KILL.as_raw())
 }
 
 fn timespec(time: Duration) -> Timespec {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::closing::Closing;
 use crate::message::Message;
+use crate::page;
 
 /// Most names.
 const NAMES_MOST: usize = 1 << 16;
@@ -15,6 +16,8 @@ const NOTES_MOST: usize = 64 << 20;
 /// Descriptors and notes, by name.
 #[derive(Debug)]
 pub(super) struct Store {
+    /// The [page](crate::page), if the kernel had memory for it.
+    page: Option<OwnedFd>,
     kept: BTreeMap<String, Kept>,
     notes: usize,
     files: usize,
@@ -31,7 +34,9 @@ struct Kept {
 
 impl Store {
     pub(super) fn new(files_most: usize) -> Self {
+        let failed = |why| tracing::warn!("no port is blamed for a death of the switch: {why}");
         Self {
+            page: page::create().map_err(failed).ok(),
             kept: BTreeMap::new(),
             notes: 0,
             files: 0,
@@ -79,6 +84,11 @@ impl Store {
             files
         });
         self.close(name, files, tell);
+    }
+
+    /// The page in which the switch notes whose port its threads serve.
+    pub(super) fn page(&self) -> Option<&OwnedFd> {
+        self.page.as_ref()
     }
 
     /// A message for each name. The files are beside it.

@@ -44,6 +44,11 @@ impl Switch {
         self.is_killed.set(self.is_killed.get() || signal == Signal::KILL);
     }
 
+    /// Its process's number. It is that of no other process until it is waited for.
+    pub(super) fn number(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
     pub(super) fn is_killed(&self) -> bool {
         self.is_killed.get()
     }

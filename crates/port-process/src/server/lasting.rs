@@ -12,6 +12,7 @@ use ringway_abi::attach::{REQUEST_BYTES, Request};
 use ringway_keeper::{Guard, Inherited, Link};
 use ringway_port::front_end::{ClientFd, Process, peer_process};
 use ringway_port::port_io::PortIo;
+use ringway_runtime::serving::serve;
 use ringway_runtime::warn_limited;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -58,12 +59,16 @@ pub(super) fn keep(keeper: &Link, request: &Request, colour: u32, socket: &Clien
     let Some(positions) = ends.positions.as_ref().filter(|_| keeper.is_kept()) else { return };
     let [memory, kick, call] = ends.descriptors();
     let files: [BorrowedFd<'_>; 5] = [socket.as_fd(), memory, kick, call, positions.file()];
-    let name = format!("{NAMES}{}:{}", request.switch, request.port);
+    let name = format!("{NAMES}{}", label_of(request));
     let note = Lasting { request: request.clone(), colour }.encode();
     match Guard::new(keeper, &name, &note, &files, None) {
         Ok(guard) => ends.keeping.begin(guard),
         Err(why) => warn_limited(&format!("{name} will not outlive the switch: {why}")),
     }
+}
+
+fn label_of(request: &Request) -> String {
+    format!("{}:{}", request.switch, request.port)
 }
 
 /// A client that a predecessor left.
@@ -104,6 +109,7 @@ impl Left {
     /// Maps the memory, which its client decides how long takes.
     fn open(self) -> Opened {
         let Self { name, request, colour, process, socket, port, guard } = self;
+        let _serving = serve(&label_of(&request));
         let layout = request.layout(colour).map_err(|why| why.to_string());
         let opened = layout.and_then(|layout| open_left(layout, port, process).map_err(|why| why.to_string()));
         let opened = opened.and_then(|(port, ends)| {
@@ -151,6 +157,7 @@ impl Server {
 
     fn admit(&mut self, opened: Opened) {
         let Opened { name, request, colour, process, opened, socket, guard } = opened;
+        let _serving = serve(&label_of(&request));
         let id = self.next;
         self.next += 1;
         let state = State::Attached;

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringway_runtime::contain;
+use ringway_runtime::serving::serve;
 use ringway_switch::{Defect, Role, take_receiving};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -36,11 +37,12 @@ impl Thread {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (alive, done) = channel();
         let name = label.chars().take(15).filter(|&c| c != '\0').collect();
-        let told = Stop(Arc::clone(&stop));
+        let (told, port) = (Stop(Arc::clone(&stop)), label.to_owned());
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped when the thread ends, which disconnects `done`.
             let _alive = alive;
             ringway_runtime::guard_thread();
+            let _serving = serve(&port);
             // A panic drops everything that the thread owned, so the front end sees the end of its connection.
             if let Err(place) = contain(|| run(told)) {
                 let role = if take_receiving() { Role::Receiver } else { Role::Thread };

@@ -4,14 +4,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use ringway_api::patience;
 use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
 use ringway_daemon::serve::{
-    Event, FLUSH_WITHIN, Options, check, check_version, configuration_left, give_up_some, serve,
+    Event, FLUSH_WITHIN, Options, begin, check, check_version, configuration_left, give_up_some, serve,
 };
 use ringway_daemon::{log, opener};
 use ringway_keeper::{Link, Predecessor, Role, State};
@@ -47,8 +46,6 @@ pub struct Args {
 
 /// Exit status of a configuration with mistakes (`EX_CONFIG` of sysexits.h): the service manager does not start the daemon again.
 const CONFIGURATION: u8 = 78;
-/// The shortest watchdog that is fed.
-const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
@@ -74,7 +71,8 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     if role == Some(Role::Check) {
         return check_left(&link, args.config.as_deref(), &host);
     }
-    give_up_some(&link);
+    let deaths = begin(&link);
+    give_up_some(&link, &deaths);
     let loaded = match &args.config {
         None => Ok(Loaded::default()),
         // A successor starts with what was in force. What the file has become is for the next reload.
@@ -96,8 +94,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
     // A reload reads the file again, with any working directory.
     let file = args.config.map(|file| std::path::absolute(&file).unwrap_or(file));
-    // A time of 0 means no watchdog.
-    let watchdog = sd_notify::watchdog_enabled().filter(|watchdog| *watchdog >= LEAST_WATCHDOG);
+    let watchdog = service_manager::watchdog();
     let options = Options {
         runtime_dir: context.runtime_dir.clone(),
         file,
@@ -106,8 +103,9 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         closer: Some(closer::command),
         watchdog,
         keeper: link.clone(),
+        deaths,
     };
-    let served = serve(options, |event| tell(&link, event));
+    let served = serve(options, |event| tell(&link, watchdog.is_some(), event));
     if let Err(error) = &served {
         journal::on_stderr(&error.to_string());
     }
@@ -164,7 +162,7 @@ fn summary(config: &Config) -> String {
     format!("valid: {} switches, {} ports\n", config.switches.len(), config.ports.len())
 }
 
-fn tell(keeper: &Link, event: Event) {
+fn tell(keeper: &Link, has_watchdog: bool, event: Event) {
     match event {
         Event::Ready => {
             tell_state(keeper, State::Ready);
@@ -180,7 +178,9 @@ fn tell(keeper: &Link, event: Event) {
             log::stdout().say(&format!("reloaded: {}", changes.join(", ")));
         }
         Event::NotReloaded(refused) => journal::on_stderr(&format!("{refused}\nnot reloaded: nothing has changed")),
-        Event::Alive => tell_state(keeper, State::Alive),
+        // The keeper looks at a switch that does not say so.
+        Event::Alive if keeper.is_kept() || has_watchdog => tell_state(keeper, State::Alive),
+        Event::Alive => {}
         Event::Stopping => tell_state(keeper, State::Stopping),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringway_api::types::{Fault, PollerStatus, PortStatus, Status, SwitchStatus};
+use ringway_api::types::{Death, Fault, PollerStatus, PortStatus, Status, SwitchStatus};
 use ringway_commands::context::{Context, fail};
 use ringway_commands::out::{self, Table, time};
 
@@ -50,6 +50,9 @@ fn text(status: &Status) -> String {
     }
     if !status.warnings.is_empty() {
         parts.push(status.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect());
+    }
+    if let Some(last) = &status.deaths.last {
+        parts.push(deaths(status.deaths.count, last));
     }
     if status.log_lines_lost > 0 {
         parts.push(format!("{} lines of the log were lost\n", status.log_lines_lost));
@@ -125,6 +128,16 @@ fn moves(switches: &[SwitchStatus]) -> String {
         ]);
     }
     table.text()
+}
+
+fn deaths(count: u64, last: &Death) -> String {
+    let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    let blamed = match (&last.ports[..], last.certain) {
+        ([], _) => String::new(),
+        ([port], true) => format!(", of port {port}"),
+        (ports, _) => format!(", of port {}", ports.join(" or ")),
+    };
+    format!("the switch has died {times} and gone on, last {} ago ({}){blamed}\n", time(last.age), last.cause)
 }
 
 fn faults(faults: &[Fault]) -> String {

@@ -23,11 +23,9 @@ fn while_dead<T>(daemon: &Daemon, by: Signal, meanwhile: impl FnOnce() -> T) -> 
     let (keeper, switch) = (daemon.keeper(), daemon.pid());
     child::signal(keeper, Signal::STOP);
     until("the keeper has stopped", || thread_states(keeper).iter().all(|state| *state == 'T'));
-    until("the switch is dead", || {
-        // The first SIGSEGV only ends the handler of Rust's library. The process cannot be waited for: its parent has stopped.
-        child::signal(switch, by);
-        !is_running(switch)
-    });
+    child::signal(switch, by);
+    // It cannot be waited for: its parent has stopped.
+    until("the switch is dead", || !is_running(switch));
     let done = meanwhile();
     child::signal(keeper, Signal::CONT);
     done

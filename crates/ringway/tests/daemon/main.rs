@@ -9,6 +9,7 @@ mod killed;
 mod lasting;
 mod log;
 mod missing;
+mod poison;
 mod sockets;
 mod state;
 mod warnings;

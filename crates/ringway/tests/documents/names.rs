@@ -10,13 +10,14 @@ use ringway_switch::DropReason;
 /// Types whose `name()` returns a fault's name.
 const FAULTS: [&str; 4] = ["Fault", "SessionEnd", "SocketError", "Refusal"];
 /// What comes before a fault's name elsewhere, white space apart.
-const BEFORE: [&str; 6] = [
+const BEFORE: [&str; 7] = [
     "End::Fault(",
     "observer.fault(",
     "observer.refused(",
     "SLOW_CLIENT: &str =",
     "CALL_BLOCKED: &str =",
     "DISPLACED: &str =",
+    "SWITCH_DIED: &str =",
 ];
 
 /// Returns the names of all drop reasons.

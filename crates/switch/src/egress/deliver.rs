@@ -1,7 +1,5 @@
 //! Delivery: a list of frames for each destination, and each destination served once (VALE §3.3.2).
 
-use std::sync::Arc;
-
 use super::flood::Flood;
 use super::limit::BeyondLimit;
 use super::outgoing::Outgoing;
@@ -52,7 +50,7 @@ pub(crate) struct Exhausted {
 }
 
 impl Delivery {
-    pub(crate) fn new(batch_limit: usize, touching: Arc<Touching>) -> Delivery {
+    pub(crate) fn new(batch_limit: usize, touching: Touching) -> Delivery {
         let (lists, order) = (Lists::new(batch_limit), Vec::with_capacity(batch_limit));
         let (all, transmitter) = ((0..batch_limit as u16).collect(), Transmitter::new(batch_limit, touching));
         Delivery { lists, order, all, transmitter, delivering: 0 }

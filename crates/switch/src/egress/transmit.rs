@@ -1,7 +1,5 @@
 //! Delivery to one port: the output's lock, the chain of wrappers, and the port's mirrors.
 
-use std::sync::Arc;
-
 use super::chain::{Chain, Scratch};
 use super::detour::divert;
 use super::limit::BeyondLimit;
@@ -30,7 +28,7 @@ pub(super) struct Transmitter {
     /// Nanoseconds of software offloads, while passes are examined: the work that a sender leaves to the switch.
     pub(super) offloading: u64,
     /// Names the port that is being given frames.
-    touching: Arc<Touching>,
+    touching: Touching,
 }
 
 /// Result of a delivery to one port.
@@ -43,7 +41,7 @@ pub(super) struct Transmitted {
 }
 
 impl Transmitter {
-    pub(super) fn new(batch_limit: usize, touching: Arc<Touching>) -> Transmitter {
+    pub(super) fn new(batch_limit: usize, touching: Touching) -> Transmitter {
         Transmitter {
             progress: Progress::default(),
             backlog: BacklogProgress::default(),

@@ -1,6 +1,5 @@
 //! A poller's memory between passes, and the ports to retire after a panic.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crate::batch::{Batch, BatchStorage, MAX_BATCH};
@@ -26,7 +25,7 @@ pub struct Workspace {
     to_notify: Vec<(u16, CallReason)>,
     /// Memory for [`Workspace::given`], kept here while no pass is examined.
     spare: Vec<DeliveryTime>,
-    pub(super) touching: Arc<Touching>,
+    pub(super) touching: Touching,
     /// The pending calls. The owner of the workspace makes them when they are due.
     pub calls: PendingCalls,
 }
@@ -41,24 +40,29 @@ impl Workspace {
     /// Returns a workspace for batches of up to `batch` frames (1 to [`crate::MAX_BATCH`]).
     #[must_use]
     pub fn new(batch: usize) -> Workspace {
+        Workspace::noting(batch, Touching::default())
+    }
+
+    /// The same of an owner that notes in `touching` whose memory it touches as a receiver.
+    #[must_use]
+    pub fn noting(batch: usize, touching: Touching) -> Workspace {
         let limit = batch.clamp(1, MAX_BATCH);
-        let touching = Arc::<Touching>::default();
         Workspace {
             batch: Some(BatchStorage::new(limit)),
-            delivery: Delivery::new(limit, Arc::clone(&touching)),
+            delivery: Delivery::new(limit, touching),
             limit,
             calling: NO_PORT,
             to_notify: Vec::new(),
             spare: Vec::with_capacity(USUAL_RECEIVERS),
-            calls: PendingCalls::noting(Arc::clone(&touching)),
+            calls: PendingCalls::noting(touching),
             touching,
         }
     }
 
     /// The note of the port whose memory the owner of the workspace touches as a receiver.
     #[must_use]
-    pub fn touching(&self) -> &Arc<Touching> {
-        &self.touching
+    pub fn touching(&self) -> Touching {
+        self.touching
     }
 
     /// Returns an empty batch.
@@ -85,7 +89,7 @@ impl Workspace {
     /// Afterwards, call [`Workspace::make_remaining_calls`] for the ports that got their frames of the batch before the panic.
     #[cold]
     pub fn blame(&mut self, switch: &Switch, from: &Member, place: PanicLocation) -> bool {
-        let delivery = std::mem::replace(&mut self.delivery, Delivery::new(self.limit, Arc::clone(&self.touching)));
+        let delivery = std::mem::replace(&mut self.delivery, Delivery::new(self.limit, self.touching));
         self.touching.end();
         self.batch = None;
         let is_given = take_receiving();

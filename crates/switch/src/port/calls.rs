@@ -30,7 +30,7 @@ pub struct PendingCalls {
     measure: Option<Measure>,
     longest: Option<(Weak<Port>, TimeSpent)>,
     /// Names the port that is being called.
-    touching: Arc<Touching>,
+    touching: Touching,
     /// Takes a port whose last owner is this list.
     last: LastOwner,
 }
@@ -56,11 +56,11 @@ struct PendingCall {
 impl PendingCalls {
     #[cfg(test)]
     pub(crate) fn new() -> PendingCalls {
-        PendingCalls::noting(Arc::default())
+        PendingCalls::noting(Touching::default())
     }
 
     /// A list whose owner notes in `touching` which port it calls.
-    pub(crate) fn noting(touching: Arc<Touching>) -> PendingCalls {
+    pub(crate) fn noting(touching: Touching) -> PendingCalls {
         PendingCalls {
             calls: BinaryHeap::with_capacity(INITIAL_CAPACITY),
             current: None,
