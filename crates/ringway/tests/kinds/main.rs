@@ -7,6 +7,7 @@ mod namespaces;
 mod nics;
 mod offloads;
 mod outlived;
+mod outlived_streams;
 mod queues;
 mod tap;
 mod vhost_user_ports;
