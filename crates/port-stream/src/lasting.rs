@@ -5,7 +5,7 @@
 //! the socket's SO_PEEK_OFF by their number, in the same system call, and the switch raises it by multiples of [`CYCLE`] only. Which frames were taken is noted
 //! before they are delivered: a successor delivers none of them again.
 //!
-//! Frames to the peer go out in calls that the kernel takes as a whole or not at all (`sending.rs`). A longer frame goes through a pipe. The pipe has the bytes that
+//! Frames to the peer go out in messages that the kernel takes as a whole or not at all (`sending.rs`). A longer frame goes through a pipe. The pipe has the bytes that
 //! were not sent: splice(2) takes bytes out of the pipe and puts them into the socket in one system call. A word says that the frame is whole in
 //! the pipe, so that it was begun.
 

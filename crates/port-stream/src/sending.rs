@@ -1,7 +1,7 @@
 //! Sending without waiting, such that a successor of the switch goes on at the exact byte.
 //!
-//! One `sendmsg` names the pieces of many frames, up to 32 KiB: of each frame its length, its private head and the rest in the sender's memory. The kernel
-//! takes so many bytes as a whole or not at all, wherever the switch dies: it makes one buffer of them (net/unix, `unix_stream_sendmsg`). Frames that the socket
+//! One `sendmmsg` names the pieces of many frames: of each frame its length, its private head and the rest in the sender's memory. The frames are in messages of up to 35 KiB. The kernel
+//! takes such a message as a whole or not at all, wherever the switch dies: it makes one buffer of it (net/unix, `unix_stream_sendmsg`). Frames that the socket
 //! does not take stay with the caller.
 //!
 //! A longer frame is written into a pipe, and from there into the socket (`lasting.rs`), as much as there is room for. The port's thread sends the rest as soon as the socket has room,
@@ -22,8 +22,11 @@ use super::ended::Ended;
 use super::framing::{PREFIX_BYTES, prefix};
 use super::lasting::Lasting;
 
-/// Most bytes in one call: a buffer of the kernel has room for more.
-const MOST_BYTES: usize = 32 << 10;
+/// Most bytes in one message. A buffer of the kernel has room for them: it is one piece of 32 KiB, and a page less its end of at most 768 bytes. Fewer than 32 KiB and a few
+/// hundred would be several pieces, which take the kernel longer.
+const MOST_BYTES: usize = 35 << 10;
+/// Most messages in one call.
+const MOST_MESSAGES: usize = 32;
 /// Most pieces in one call (`UIO_MAXIOV`).
 const MOST_PIECES: usize = 1024;
 /// Most frames in one call: each has at least two pieces, its length and its head.
@@ -69,7 +72,7 @@ pub struct Late {
 
 /// The result of a system call.
 enum Called {
-    /// The kernel took this many bytes.
+    /// The kernel took this many messages.
     Sent(usize),
     /// A page with some of the bytes was lost.
     NoMemory,
@@ -128,11 +131,22 @@ impl Sending {
                 continue;
             }
             let row = space.fill(frames.clone(), self.most);
-            match send(&socket, &row) {
+            match send(&socket, row.messages) {
                 Called::Sent(0) => return Ok(()),
-                // A kernel that cuts what it should not: a successor would not know where.
-                Called::Sent(sent) if sent < row.bytes => return Err(Ended::Gone),
-                Called::Sent(_) => frames.by_ref().take(row.frames).for_each(|frame| tally.add(frame.len())),
+                Called::Sent(count) => {
+                    let sent = row.messages.iter().zip(row.sizes).take(count);
+                    let (mut whole, mut is_cut) = (0, false);
+                    for (message, size) in sent {
+                        // SAFETY: see `Row`.
+                        is_cut |= unsafe { message.assume_init_ref() }.msg_len as usize != size.bytes;
+                        whole += size.frames;
+                    }
+                    frames.by_ref().take(whole).for_each(|frame| tally.add(frame.len()));
+                    // A kernel that cuts what it should not: a successor would not know where.
+                    if is_cut {
+                        return Err(Ended::Gone);
+                    }
+                }
                 Called::NoMemory if !self.begin_long(&frame, &mut space) => return Ok(()),
                 Called::NoMemory => _ = frames.next(),
                 Called::Gone => return Err(Ended::Gone),
@@ -226,41 +240,72 @@ fn copy(frame: &Frame<'_, '_>) -> Vec<u8> {
 struct Space {
     prefixes: [[u8; PREFIX_BYTES]; MOST_FRAMES],
     pieces: [MaybeUninit<libc::iovec>; MOST_PIECES],
+    messages: [MaybeUninit<libc::mmsghdr>; MOST_MESSAGES],
+    sizes: [Size; MOST_MESSAGES],
 }
 
-impl Default for Space {
-    fn default() -> Space {
-        Space { prefixes: [[0; PREFIX_BYTES]; MOST_FRAMES], pieces: [const { MaybeUninit::uninit() }; MOST_PIECES] }
-    }
-}
-
-/// The pieces of frames, one after the other. Each was written, and names memory that stays mapped for `'a`.
-struct Row<'a> {
-    pieces: &'a [MaybeUninit<libc::iovec>],
+/// What is in a message.
+#[derive(Clone, Copy, Default)]
+struct Size {
     frames: usize,
     bytes: usize,
 }
 
+impl Default for Space {
+    fn default() -> Space {
+        Space {
+            prefixes: [[0; PREFIX_BYTES]; MOST_FRAMES],
+            pieces: [const { MaybeUninit::uninit() }; MOST_PIECES],
+            messages: [const { MaybeUninit::uninit() }; MOST_MESSAGES],
+            sizes: [Size::default(); MOST_MESSAGES],
+        }
+    }
+}
+
+/// Messages with the pieces of frames, one after the other. Each was written. They name these pieces, which name memory that stays mapped for `'a`.
+struct Row<'a> {
+    pieces: &'a [MaybeUninit<libc::iovec>],
+    messages: &'a mut [MaybeUninit<libc::mmsghdr>],
+    sizes: &'a [Size],
+}
+
 impl Space {
-    /// Takes as many frames as one call may have: up to `most` bytes with their length fields.
+    /// Takes as many frames as one call may have, in messages of up to `most` bytes with their length fields. No frame has more.
     #[inline]
     fn fill<'a, 'f: 'a, 'm: 'f>(&'a mut self, frames: impl Iterator<Item = Frame<'f, 'm>>, most: usize) -> Row<'a> {
-        let (mut count, mut taken, mut bytes) = (0, 0, 0);
-        for (frame, before) in frames.zip(&mut self.prefixes) {
-            let (end, behind) = (count + 2 + frame.rest().len(), bytes + PREFIX_BYTES + frame.len());
-            if behind > most {
+        let Space { prefixes, pieces, messages, sizes } = self;
+        let (mut count, mut last) = (0, 0);
+        sizes[0] = Size::default();
+        // Where the pieces of each message begin and end.
+        let mut ends = [0; MOST_MESSAGES + 1];
+        for (frame, before) in frames.zip(prefixes) {
+            let (end, bytes) = (count + 2 + frame.rest().len(), PREFIX_BYTES + frame.len());
+            let is_full = sizes[last].bytes + bytes > most;
+            if is_full && last + 1 == MOST_MESSAGES {
                 break;
             }
-            let Some([first, second, others @ ..]) = self.pieces.get_mut(count..end) else { break };
+            let Some([first, second, others @ ..]) = pieces.get_mut(count..end) else { break };
             *before = prefix(frame.len());
             first.write(piece(before.as_ptr(), PREFIX_BYTES));
             second.write(piece(frame.head().0.as_ptr(), frame.head_len()));
             for (other, rest) in others.iter_mut().zip(frame.rest()) {
                 other.write(piece(rest.as_ptr(), rest.len()));
             }
-            (count, taken, bytes) = (end, taken + 1, behind);
+            if is_full {
+                last += 1;
+                sizes[last] = Size::default();
+            }
+            sizes[last] = Size { frames: sizes[last].frames + 1, bytes: sizes[last].bytes + bytes };
+            (count, ends[last + 1]) = (end, end);
         }
-        Row { pieces: &self.pieces[..count], frames: taken, bytes }
+        for (message, range) in messages.iter_mut().zip(ends.windows(2)).take(last + 1) {
+            // SAFETY: all zeroes is a valid mmsghdr: no address, no control data, no buffers.
+            let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            header.msg_hdr.msg_iov = pieces[range[0]..].as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_iovlen = (range[1] - range[0]) as _;
+            message.write(header);
+        }
+        Row { pieces: &pieces[..count], messages: &mut messages[..=last], sizes }
     }
 }
 
@@ -268,17 +313,14 @@ fn piece(start: *const u8, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes }
 }
 
-/// Sends a row.
-fn send(socket: &OwnedFd, row: &Row<'_>) -> Called {
-    // SAFETY: all zeroes is a valid msghdr: no address, no control data, no buffers.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = row.pieces.as_ptr().cast_mut().cast();
-    message.msg_iovlen = row.pieces.len() as _;
+/// Sends the messages of a row. The kernel notes the sent bytes in those that it took.
+fn send(socket: &OwnedFd, messages: &mut [MaybeUninit<libc::mmsghdr>]) -> Called {
+    let (first, count) = (messages.as_mut_ptr().cast(), messages.len() as libc::c_uint);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     loop {
-        // SAFETY: the row's pieces were written, and each is a slice or view that the row borrows, and is only read. Bytes that
+        // SAFETY: the messages and their pieces were written, and each piece is a slice or view that the row borrows, and is only read. Bytes that
         // a client changes meanwhile are sent in the old or the new state.
-        let sent =
-            unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+        let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), first, count, flags as _) };
         if let Ok(sent) = usize::try_from(sent) {
             return Called::Sent(sent);
         }
