@@ -270,7 +270,7 @@ struct Row<'a> {
 }
 
 impl Space {
-    /// Takes as many frames as one call may have, in messages of up to `most` bytes with their length fields. No frame has more.
+    /// Takes as many frames as one call may have, in messages of up to `most` bytes with their length fields, up to the first frame that has more.
     #[inline]
     fn fill<'a, 'f: 'a, 'm: 'f>(&'a mut self, frames: impl Iterator<Item = Frame<'f, 'm>>, most: usize) -> Row<'a> {
         let Space { prefixes, pieces, messages, sizes } = self;
@@ -281,7 +281,7 @@ impl Space {
         for (frame, before) in frames.zip(prefixes) {
             let (end, bytes) = (count + 2 + frame.rest().len(), PREFIX_BYTES + frame.len());
             let is_full = sizes[last].bytes + bytes > most;
-            if is_full && last + 1 == MOST_MESSAGES {
+            if bytes > most || is_full && last + 1 == MOST_MESSAGES {
                 break;
             }
             let Some([first, second, others @ ..]) = pieces.get_mut(count..end) else { break };

@@ -8,6 +8,7 @@ use ringway_switch::{
 use ringway_testing::frame::{between, station};
 use ringway_testing::random::Random;
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use super::*;
@@ -33,6 +34,8 @@ fn start(lasting: [Lasting; 2], sockets: &[OwnedFd; 2], number: u64, open: &mut 
     for (connection, socket) in connections.iter().zip(sockets) {
         let socket = Arc::new(Connection::from(copy(socket)));
         connection.open(&socket, Some(number)).expect("it goes on");
+        // Little room, so that long frames go in parts.
+        set_socket_send_buffer_size(&*socket, 64 << 10).expect("an option");
         open.push(socket);
     }
     let members: Vec<Member> = (0..)
@@ -77,7 +80,7 @@ fn a_successor_goes_on_at_the_exact_byte_of_both_directions() {
             }
             match random.below(12) {
                 0..=3 => {
-                    let most = 1 + random.below(40_000) as usize;
+                    let most = 1 + random.below(100_000) as usize;
                     let piece = &bytes[sent..][..most.min(bytes.len() - sent)];
                     sent += send(&far, piece, SendFlags::NOSIGNAL).unwrap_or(0);
                     if sent == bytes.len() {
@@ -90,7 +93,7 @@ fn a_successor_goes_on_at_the_exact_byte_of_both_directions() {
                 }
                 6 | 7 => _ = both.connections[1].send_on().expect("the reader is there"),
                 8..=10 => {
-                    let mut space = vec![0; 1 + random.below(60_000) as usize];
+                    let mut space = vec![0; 1 + random.below(40_000) as usize];
                     let got = recv(&reader, &mut space[..], RecvFlags::empty()).map_or(0, |(_, got)| got);
                     came.extend(&space[..got]);
                 }
