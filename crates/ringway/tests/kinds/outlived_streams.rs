@@ -67,7 +67,7 @@ fn receive(from: u8, mut socket: UnixStream, came: &AtomicU64, ends: &AtomicBool
     let (mut random, mut bytes, mut last) = (Random::new(9), Vec::new(), 0);
     let mut space = vec![0; 100_000];
     let mut is_quiet = false;
-    while !ends.load(Ordering::Relaxed) || !(is_quiet && bytes.is_empty()) {
+    while !(ends.load(Ordering::Relaxed) && is_quiet && bytes.is_empty()) {
         let most = 1 + random.below(space.len() as u64) as usize;
         match socket.read(&mut space[..most]) {
             Ok(0) => panic!("the connection ended after frame {last}"),
