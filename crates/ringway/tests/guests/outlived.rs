@@ -84,7 +84,7 @@ fn notice_no_death(daemon: &Daemon, guests: &[Guest; 2], kinds: &[&str]) {
         });
         let frames = |guest| daemon.port(&name(guest, nic))["in"]["frames"].as_u64().unwrap_or(0);
         for _ in 0..DEATHS {
-            // In segments of 64 KiB. The counts of another switch begin anew.
+            // In segments of 64 KiB, or of 1,500 bytes by a stream. The counts of another switch begin anew.
             let before = [frames(0), frames(1)];
             until("data flows both ways", || (0..2).all(|guest| frames(guest) > before[guest] + 30));
             daemon.kill_switch();
