@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
 
 use super::ended::Ended;
+use super::lasting::Lasting;
 use super::sending::Sending;
 
 /// The receiving side of a connection.
@@ -20,6 +21,8 @@ pub struct Reading {
     pub socket: Option<Arc<Connection>>,
     /// Number of the connection, counted from 1.
     pub number: u64,
+    /// The number under which it outlives the switch. Others of the port have others.
+    pub kept_number: u64,
     /// Files that came with frames. The port's own thread closes them, because closing can block and a poller must not.
     pub files: Vec<OwnedFd>,
 }
@@ -27,6 +30,7 @@ pub struct Reading {
 /// The connection of a port: see the description of the module.
 #[derive(Debug)]
 pub struct SharedConnection {
+    pub lasting: Arc<Lasting>,
     pub reading: Mutex<Reading>,
     pub sending: Mutex<Sending>,
     /// The socket of the current connection, which pollers wait for.
@@ -60,13 +64,15 @@ fn widen(socket: &Connection) {
 }
 
 impl SharedConnection {
-    pub fn new() -> io::Result<SharedConnection> {
+    pub fn new(lasting: Lasting) -> io::Result<SharedConnection> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let lasting = Arc::new(lasting);
         let (watch, news_fd) = (Watch::new(), Arc::new(eventfd(0, flags)?));
         watch.add(news_fd.clone())?;
         Ok(SharedConnection {
             reading: Mutex::default(),
-            sending: Mutex::new(Sending::new()),
+            sending: Mutex::new(Sending::new(Arc::clone(&lasting))),
+            lasting,
             watch,
             wake_fd: eventfd(0, flags)?,
             news: AtomicBool::new(false),
@@ -92,19 +98,28 @@ impl SharedConnection {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Hands a new connection to the input and the output.
-    pub fn open(&self, socket: &Arc<Connection>) -> io::Result<()> {
+    /// Hands a connection to the input and the output. `kept`: its number, if it outlives the switch; if a predecessor had it, both go on.
+    ///
+    /// # Errors
+    /// How far the predecessor was is not known, or the kernel refuses.
+    pub fn open(&self, socket: &Arc<Connection>, kept: Option<u64>) -> io::Result<()> {
         self.clear_wake();
         *self.ended.lock() = None;
         widen(socket);
-        self.sending.lock().begin(Arc::clone(socket));
-        {
-            let mut reading = self.reading.lock();
-            reading.number += 1;
-            self.number.store(reading.number, Ordering::Release);
-            reading.socket = Some(Arc::clone(socket));
-        }
+        let mut reading = self.reading.lock();
+        let number = reading.number + 1;
+        let goes_on = self.lasting.begin(kept.unwrap_or(number), socket)?;
+        self.sending.lock().begin(Arc::clone(socket), goes_on)?;
+        (reading.number, reading.kept_number) = (number, kept.unwrap_or(number));
+        reading.socket = Some(Arc::clone(socket));
+        self.number.store(number, Ordering::Release);
+        drop(reading);
         self.connected.store(true, Ordering::Relaxed);
+        if goes_on {
+            // There may be the rest of a frame, and frames that were received.
+            self.wake_thread();
+            self.tell_poller();
+        }
         // Data that has arrived before is an edge, too.
         self.watch.add(socket.clone())
     }
@@ -161,10 +176,14 @@ impl SharedConnection {
     /// Has a poller count the frames whose fate was decided on this thread.
     fn tell_of_late_frames(&self) {
         if self.sending.lock().has_late() {
-            self.news.store(true, Ordering::Release);
-            // The eventfd belongs to this process alone. If its counter is full, it is readable already.
-            let _ = rustix::io::write(&*self.news_fd, &1u64.to_ne_bytes());
+            self.tell_poller();
         }
+    }
+
+    fn tell_poller(&self) {
+        self.news.store(true, Ordering::Release);
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
+        let _ = rustix::io::write(&*self.news_fd, &1u64.to_ne_bytes());
     }
 
     /// Returns true if there are late frames to count.

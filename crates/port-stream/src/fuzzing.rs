@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_keeper::Link;
 use ringway_port::front_end::Connection;
 use ringway_switch::{
     FloodPolicy, Input, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, handle_event,
@@ -15,6 +16,7 @@ use super::NoBell;
 use super::connection::SharedConnection;
 use super::framing::{MOST_BYTES, PREFIX_BYTES};
 use super::input::StreamInput;
+use super::lasting::Lasting;
 use super::output::StreamOutput;
 
 const SHORTEST: usize = 14;
@@ -24,7 +26,7 @@ fn connected(connection: &SharedConnection) -> (Arc<Connection>, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
     let near = Arc::new(Connection::from(near));
-    connection.open(&near).expect("an epoll descriptor");
+    connection.open(&near, None).expect("an epoll descriptor");
     (near, far)
 }
 
@@ -79,7 +81,10 @@ impl Reader {
 
 /// Runs the fuzzer's input.
 pub fn streams(data: &[u8]) {
-    let connections = [(); 2].map(|()| Arc::new(SharedConnection::new().expect("descriptors")));
+    let connections = [(); 2].map(|()| {
+        let lasting = Lasting::open(&Link::default(), "lan0:port").expect("memory");
+        Arc::new(SharedConnection::new(lasting).expect("descriptors"))
+    });
     let members: Vec<Member> = (0..)
         .zip(&connections)
         .map(|(index, connection)| {
@@ -91,8 +96,8 @@ pub fn streams(data: &[u8]) {
     let out = Arc::clone(&members[1].port);
     let (forward, table) = (Box::new(MacMap::new(&members)), Arc::new(MacTable::new(64, 64, [1, 2])));
     let switch = Switch::new("lan0", members, table, forward, FloodPolicy::default());
-    let mut input: Box<dyn Input> = Box::new(StreamInput::new(Arc::clone(&connections[0])).expect("memory"));
-    let mut back = StreamInput::new(Arc::clone(&connections[1])).expect("memory");
+    let mut input: Box<dyn Input> = Box::new(StreamInput::new(Arc::clone(&connections[0])));
+    let mut back = StreamInput::new(Arc::clone(&connections[1]));
     let mut work = Workspace::new(16);
     let (mut near, mut far) = connected(&connections[0]);
     let (_reader_near, socket) = connected(&connections[1]);

@@ -1,7 +1,8 @@
 //! Frames from the peer.
 //!
 //! One `recv` fills up to 512 KiB, and frames are delivered from that buffer. The part of a frame behind the last complete
-//! frame is moved to the front of the buffer before the next `recv`.
+//! frame is moved to the front of the buffer before the next `recv`, if it does not overlap there: a successor of the switch finds it whole,
+//! wherever the switch died (`lasting.rs`).
 //!
 //! The socket reports changes only. After a part of a frame there may be more in it, also the end of the connection, which no event
 //! would report again: the input is pending until a `recv` has found nothing.
@@ -9,10 +10,10 @@
 //! Files beside frames (SCM_RIGHTS) end the connection as `unexpected_descriptors`. From Linux 6.16 on the kernel refuses
 //! such files.
 
-use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use ringway_memory::{Mapping, View};
+use ringway_memory::View;
 use ringway_port::front_end::receive;
 use ringway_switch::{
     Armed, Batch, Discarded, DropReason, Input, InputCapabilities, MAX_FRAME, PortFault, WaitingPlace, WakeOn,
@@ -21,11 +22,9 @@ use ringway_switch::{
 use super::connection::SharedConnection;
 use super::ended::Ended;
 use super::framing::{self, Next, PREFIX_BYTES};
+use super::lasting::{INPUT_BYTES, Lasting, Place};
 
-/// Bytes of the receive buffer: enough for more than a batch of usual frames, and for any single frame.
-const MEMORY_BYTES: usize = 512 << 10;
-
-/// The same while frames wait for a limit: later ones, perhaps answers that a client waits for, wait behind what was read. Enough for any
+/// Most bytes in the receive buffer while frames wait for a limit: later ones, perhaps answers that a client waits for, wait behind what was read. Enough for any
 /// frame.
 const WAITING_BYTES: usize = 128 << 10;
 
@@ -49,56 +48,84 @@ pub struct StreamInput {
 
 /// The bytes that were read and not taken yet.
 struct Bytes {
-    memory: Mapping,
-    start: usize,
-    end: usize,
+    lasting: Arc<Lasting>,
+    place: Place,
 }
 
 impl Bytes {
     #[inline]
     fn next(&self) -> Next<'_> {
-        next(&self.memory, self.start, self.end)
+        next(&self.lasting, self.place.start, self.place.end)
     }
 
     /// Skips a complete frame, if there is one. Returns its length.
     fn skip(&mut self) -> Option<usize> {
         let Next::Frame(frame) = self.next() else { return None };
         let len = frame.len();
-        self.start = behind(self.start, len);
+        self.place.start = behind(self.place.start, len);
         Some(len)
     }
 
-    /// Moves the bytes to the front of the buffer. Returns the memory after them, up to `most` bytes in all.
+    /// Forgets the bytes.
+    fn clear(&mut self) {
+        self.place.start = self.place.end;
+    }
+
+    /// Moves the part of a frame to the front of the buffer, if there is more room than it takes. Returns the memory after it, such that the buffer has
+    /// at most `most` bytes.
     fn gather(&mut self, most: usize) -> Option<View<'_>> {
-        let part = self.end.saturating_sub(self.start);
-        if self.start > 0 && part > 0 {
-            let _ = self.memory.view(0, part)?.copy_from(self.memory.view(self.start, part)?);
+        let Self { lasting, place } = self;
+        let part = place.end.saturating_sub(place.start);
+        if part <= place.start {
+            let _ = lasting.input(0, part)?.copy_from(lasting.input(place.start, part)?);
+            place.origin = place.taken();
+            lasting.note_origin(place.origin);
+            (place.start, place.end) = (0, part);
         }
-        (self.start, self.end) = (0, part);
-        self.memory.view(part, most.saturating_sub(part))
+        lasting.input(place.end, most.saturating_sub(part).min(INPUT_BYTES.saturating_sub(place.end)))
+    }
+
+    /// Has a successor go on with the bytes that are not taken yet.
+    #[inline]
+    fn note_taken(&self) {
+        self.lasting.note_taken(self.place.taken());
     }
 }
 
 impl StreamInput {
-    pub fn new(connection: Arc<SharedConnection>) -> io::Result<StreamInput> {
-        let bytes = Bytes { memory: Mapping::private(MEMORY_BYTES)?, start: 0, end: 0 };
-        Ok(StreamInput { connection, bytes, number: 0, begun: 0, may_have_more: false, has_waiting: false })
+    pub fn new(connection: Arc<SharedConnection>) -> StreamInput {
+        let bytes = Bytes { lasting: Arc::clone(&connection.lasting), place: Place::default() };
+        StreamInput { connection, bytes, number: 0, begun: 0, may_have_more: false, has_waiting: false }
+    }
+
+    /// Begins with the connection that is open now. What is left of an earlier peer, whose frames may have waited, is not to be that of the next.
+    #[cold]
+    fn begin(&mut self) {
+        let guard = self.connection.reading.lock();
+        (self.number, self.has_waiting) = (guard.number, false);
+        self.bytes.clear();
+        let Some(socket) = &guard.socket else { return };
+        match self.bytes.lasting.place(guard.kept_number, socket.as_fd()) {
+            Some(place) => self.bytes.place = place,
+            None => {
+                drop(guard);
+                self.connection.stop_reading(self.number, Ended::Gone);
+            }
+        }
     }
 
     /// Reads until the buffer has a complete frame, or the socket nothing more.
     fn read(&mut self) {
         let number = self.connection.number();
         if number != self.number {
-            // What is left of an earlier peer, whose frames may have waited, is not to be that of the next.
-            self.bytes.start = self.bytes.end;
-            (self.number, self.has_waiting) = (number, false);
+            self.begin();
         }
         for _ in 0..MOST_READS {
             match self.bytes.next() {
                 Next::Frame(_) => return,
                 Next::Part => {}
                 Next::NoLength(length) => {
-                    self.bytes.start = self.bytes.end;
+                    self.bytes.clear();
                     self.connection.stop_reading(self.number, Ended::NoLength(length));
                 }
             }
@@ -117,14 +144,15 @@ impl StreamInput {
             // The next look begins with the new connection.
             return true;
         }
-        let most = if self.has_waiting { WAITING_BYTES } else { MEMORY_BYTES };
-        let (Some(socket), Some(room)) = (&reading.socket, self.bytes.gather(most)) else { return false };
+        let most = if self.has_waiting { WAITING_BYTES } else { INPUT_BYTES };
+        let Some(socket) = &reading.socket else { return false };
+        let Some(room) = self.bytes.gather(most) else { return false };
         // SAFETY: the view's bytes are mapped and writable while the view lives; nothing else refers to them.
         let received = unsafe { receive(socket, room.as_ptr(), room.len(), &mut reading.files) };
         let ended = match received {
             _ if !reading.files.is_empty() => Ended::Files,
             Ok(count @ 1..) => {
-                self.bytes.end = self.bytes.end.saturating_add(count);
+                self.bytes.place.received(count, socket.as_fd());
                 return true;
             }
             Err(error) => match error.raw_os_error() {
@@ -147,12 +175,13 @@ impl StreamInput {
 impl Input for StreamInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         self.read();
-        let StreamInput { bytes: Bytes { memory, start, end }, begun, .. } = self;
-        *begun = *start;
+        self.begun = self.bytes.place.start;
+        let Bytes { lasting, place } = &mut self.bytes;
+        let lasting: &Lasting = lasting;
         while batch.room() > 0 {
-            match next(memory, *start, *end) {
+            match next(lasting, place.start, place.end) {
                 Next::Frame(frame) => {
-                    *start = behind(*start, frame.len());
+                    place.start = behind(place.start, frame.len());
                     match frame.len() {
                         ..=MAX_FRAME => batch.push(frame, frame.len()),
                         _ => batch.refuse(DropReason::Oversize),
@@ -162,6 +191,8 @@ impl Input for StreamInput {
                 Next::Part | Next::NoLength(_) => break,
             }
         }
+        // Before a frame is delivered: a successor delivers none of them again.
+        lasting.note_taken(place.taken());
         Ok(())
     }
 
@@ -173,10 +204,11 @@ impl Input for StreamInput {
 
     fn rewind(&mut self, frames: usize) {
         self.has_waiting = true;
-        self.bytes.start = self.begun;
+        self.bytes.place.start = self.begun;
         for _ in 0..frames {
             self.bytes.skip();
         }
+        self.bytes.note_taken();
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
@@ -188,11 +220,13 @@ impl Input for StreamInput {
             discarded.frames = discarded.frames.saturating_add(1);
             discarded.bytes = discarded.bytes.saturating_add(len as u64);
         }
+        self.bytes.note_taken();
         Ok(discarded)
     }
 
     fn pending(&mut self) -> bool {
-        self.may_have_more || self.has_frames() || self.connection.has_news()
+        let is_new = self.connection.number() != self.number;
+        is_new || self.may_have_more || self.has_frames() || self.connection.has_news()
     }
 
     fn has_frames(&mut self) -> bool {
@@ -219,8 +253,8 @@ fn behind(start: usize, len: usize) -> usize {
 
 /// Returns the first item in the bytes from `start` to `end`.
 #[inline]
-fn next(memory: &Mapping, start: usize, end: usize) -> Next<'_> {
-    memory.view(start, end.saturating_sub(start)).map_or(Next::Part, framing::next)
+fn next(lasting: &Lasting, start: usize, end: usize) -> Next<'_> {
+    lasting.input(start, end.saturating_sub(start)).map_or(Next::Part, framing::next)
 }
 
 #[cfg(test)]
@@ -228,6 +262,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
+    use ringway_keeper::Link;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
@@ -257,13 +292,14 @@ mod tests {
             ),
             ("more than the buffer takes", large, 40, Ended::Gone),
         ];
-        let connection = Arc::new(SharedConnection::new().expect("descriptors"));
-        let mut input = StreamInput::new(Arc::clone(&connection)).expect("memory");
+        let lasting = Lasting::open(&Link::default(), "lan0:a").expect("memory");
+        let connection = Arc::new(SharedConnection::new(lasting).expect("descriptors"));
+        let mut input = StreamInput::new(Arc::clone(&connection));
         for (what, bytes, frames, end) in cases {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
             let near = Arc::new(Connection::from(near));
-            connection.open(&near).expect("an epoll entry");
+            connection.open(&near, None).expect("an epoll entry");
             let mut far = UnixStream::from(far);
             far.set_nonblocking(false).expect("a mode");
             let writer = std::thread::spawn(move || {

@@ -5,20 +5,24 @@
 //! - `connection`: the connection, which the port's own thread gives to the data path and takes away.
 //! - `protocol`: what that thread does with a connection.
 //! - `sending`: sending without waiting.
+//! - `lasting`: what outlives the switch.
 //! - `input`, `output`: the data path's sides.
 //!
 //! A stream port shares no memory with its peer: the kernel copies each frame into the socket and, at the peer, out of the
-//! socket. There is no other copy. Frames go from the sender's memory into the socket, and from the receive buffer of `recv`
-//! to the receivers. A poller never waits: a frame that the socket has no room for is dropped as `receiver_full`.
+//! socket, or into a pipe whose pages the socket takes over. There is no other copy. Frames go from the sender's memory into the socket, and from
+//! the receive buffer of `recv` to the receivers. A poller never waits: a frame that the socket has no room for is dropped as `receiver_full`.
 //!
 //! A poller waits for the socket through an epoll descriptor of the port's, because connections change.
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
 mod connection;
 mod ended;
+mod lasting;
 mod output;
 mod protocol;
 mod sending;
+#[cfg(test)]
+mod successor_tests;
 
 // Peers choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in these modules
 // may wrap.
@@ -36,6 +40,7 @@ use std::sync::Arc;
 
 use connection::SharedConnection;
 use input::StreamInput;
+use lasting::Lasting;
 use output::StreamOutput;
 use protocol::StreamProtocol;
 use ringway_keeper::Link;
@@ -82,14 +87,14 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
     open_kept(settings, observer, &Link::default())
 }
 
-/// The same. With a keeper, the socket outlives the switch: peers that connect meanwhile wait.
+/// The same. With a keeper, the socket and the connection outlive the switch: peers that connect meanwhile wait, and the connected one goes on.
 ///
 /// # Errors
 /// As of [`open`].
 pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link) -> io::Result<(PortIo, Stream)> {
-    let connection = Arc::new(SharedConnection::new()?);
+    let connection = Arc::new(SharedConnection::new(Lasting::open(keeper, &settings.label)?)?);
     let sides = PortIo {
-        input: Box::new(StreamInput::new(Arc::clone(&connection))?),
+        input: Box::new(StreamInput::new(Arc::clone(&connection))),
         output: Box::new(StreamOutput::new(Arc::clone(&connection))),
         bell: Box::new(NoBell),
         signal: Signal::Device(connection.watch()),

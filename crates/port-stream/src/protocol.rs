@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
-use ringway_port::front_end::{Connection, End, Peer, Protocol};
+use ringway_port::front_end::{Connection, End, Kept, Peer, Protocol};
 use ringway_switch::giving;
 use rustix::event::{PollFd, PollFlags};
 
@@ -17,9 +17,10 @@ pub struct StreamProtocol {
 }
 
 impl Protocol for StreamProtocol {
-    fn open(&mut self, socket: &Arc<Connection>) -> io::Result<()> {
-        // Fails if the kernel has no memory for the epoll entry.
-        self.connection.open(socket)
+    const OUTLIVES: bool = true;
+
+    fn open(&mut self, socket: &Arc<Connection>, kept: Option<&Kept>) -> io::Result<()> {
+        self.connection.open(socket, kept.map(Kept::number))
     }
 
     fn serve(&mut self, peer: &Peer<'_>) -> Result<Infallible, End> {

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_port::front_end::{Connection, End, Peer, Protocol, Received, Receiver};
+use ringway_port::front_end::{Connection, End, Kept, Peer, Protocol, Received, Receiver};
 use rustix::event::{PollFd, PollFlags};
 
 use super::device::Device;
@@ -89,7 +89,7 @@ impl VhostProtocol {
 impl Protocol for VhostProtocol {
     const OUTLIVES: bool = true;
 
-    fn open(&mut self, _: &Arc<Connection>) -> io::Result<()> {
+    fn open(&mut self, _: &Arc<Connection>, _: Option<&Kept>) -> io::Result<()> {
         self.device.note_connection(true, 0);
         Ok(())
     }

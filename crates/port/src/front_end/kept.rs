@@ -111,6 +111,12 @@ impl Kept {
         drop(self.parts.lock().remove(part));
     }
 
+    /// The number of the connection, which no other connection has: not 0.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The port, as `SWITCH:PORT`.
     pub(super) fn label(&self) -> &str {
         self.name.strip_prefix(PREFIX).unwrap_or(&self.name)

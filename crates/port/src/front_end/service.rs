@@ -35,12 +35,13 @@ pub trait Protocol: Send + 'static {
     /// The thread has started.
     fn start(&mut self) {}
 
-    /// Prepares the port for a new connection. The observer is told of the connection afterwards.
+    /// Prepares the port for a connection. `kept`: it outlives the switch; a predecessor may have had it, and then this runs before
+    /// the port's own thread is there, so that frames can flow when the port is there. The observer is told of the connection afterwards.
     ///
     /// # Errors
-    /// The kernel refuses. The connection is closed.
-    fn open(&mut self, socket: &Arc<Connection>) -> io::Result<()> {
-        let _ = socket;
+    /// The kernel refuses, or the port cannot go on with the connection. It is closed.
+    fn open(&mut self, socket: &Arc<Connection>, kept: Option<&Kept>) -> io::Result<()> {
+        let _ = (socket, kept);
         Ok(())
     }
 
@@ -94,6 +95,7 @@ impl Service {
         let keeping = keeping.map(|keeper| Keeping { link: keeper.clone(), label: label.to_owned(), place });
         // Here, not on the thread: what nobody has asked for when all ports are open is let go.
         let left = keeping.as_ref().and_then(|keeping| keeping.take_over(files));
+        let left = left.and_then(|left| left.open(label, &mut protocol));
         let thread = Thread::start(label, Arc::clone(&observer), move |stop| {
             let mut connections = Connections { connector, owners, keeping, left };
             serve(&mut connections, &mut protocol, pauses, &*observer, &stop);
@@ -145,6 +147,18 @@ impl Keeping {
     }
 }
 
+impl Outlives {
+    /// Prepares the port for a connection that a predecessor left. One that the port cannot go on with is closed: its peer connects again.
+    fn open(self, label: &str, protocol: &mut impl Protocol) -> Option<Self> {
+        let Err(why) = protocol.open(&self.socket, Some(&self.kept)) else { return Some(self) };
+        warn_closed(label, &why.to_string());
+        let Self { socket, kept, .. } = self;
+        drop(kept);
+        protocol.close(socket);
+        None
+    }
+}
+
 /// Where the connections of a port come from.
 pub(super) struct Connections {
     pub(super) connector: Connector,
@@ -152,7 +166,7 @@ pub(super) struct Connections {
     pub(super) owners: Option<Owners>,
     /// How connections outlive the switch, if they do.
     pub(super) keeping: Option<Keeping>,
-    /// The connection that a predecessor left.
+    /// The connection that a predecessor left. The port is prepared for it.
     pub(super) left: Option<Outlives>,
 }
 
@@ -177,12 +191,15 @@ pub(super) fn serve(
                 return;
             }
         }
-        let (socket, outlives) = match left.take() {
+        let (socket, opened) = match left.take() {
             Some(left) => (Arc::clone(&left.socket), Ok(Some(left))),
             None => {
                 let Some(socket) = connector.next(stop).map(Arc::new) else { return };
                 let outlives = keeping.as_ref().map(|keeping| keeping.keep(&socket)).transpose();
-                (socket, outlives)
+                let opened = outlives.and_then(|outlives| {
+                    protocol.open(&socket, outlives.as_ref().map(|outlives| &outlives.kept)).map(|()| outlives)
+                });
+                (socket, opened)
             }
         };
         let since = Instant::now();
@@ -190,7 +207,6 @@ pub(super) fn serve(
         if let (Some(owners), Some(owner)) = (owners.as_mut(), socket.owner()) {
             owners.note(owner);
         }
-        let opened = outlives.and_then(|outlives| protocol.open(&socket).map(|()| outlives));
         let (end, kept) = match opened {
             Err(_) => (End::Disconnected, None),
             Ok(outlives) => {

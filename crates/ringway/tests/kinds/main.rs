@@ -8,6 +8,7 @@ mod nics;
 mod offloads;
 mod outlived;
 mod outlived_devices;
+mod outlived_streams;
 mod queues;
 mod tap;
 mod vhost_user_ports;
