@@ -40,6 +40,12 @@ const CONTESTANTS: &[(&str, RGBColor)] = &[
     ("qemu virtio-net", RED),
     ("qemu virtio-net, linux bridge", RED),
     ("vde", GREEN),
+    // Replaced switches.
+    ("start of the executable", GREY),
+    ("process, killed", BLUE),
+    ("process, upgraded", SKY),
+    ("vhost-user, killed", RED),
+    ("vhost-user, upgraded", ORANGE),
     ("ovs-dpdk", PURPLE),
     ("testpmd io", RED),
     ("tc tbf", OLIVE),
