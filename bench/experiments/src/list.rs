@@ -96,7 +96,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "survive",
         source: "DESIGN, two processes",
         about: "pause and lost frames of ports when the switch is killed and when it is upgraded, with 1, 16 and 256 ports",
-        reading: "One program sends a frame to each port every 0.5 ms. The pause of a port is the longest time between two of its frames while the switch is replaced; in the tables it is that of the median port, of the port at the 99th percentile and of the worst one. The scale is the time in which the same executable starts and says its version. \"upgraded\": `ringway upgrade` to the same executable.",
+        reading: "One program sends a frame to each port every 0.5 ms. The pause of a port is the longest time between two of its frames while the switch is replaced; in the tables it is that of the median port, of the port at the 99th percentile and of the worst one. The scale is the time in which the same executable starts and says its version. In the row of Ringway a switch with process ports is killed; \"upgraded\" is `ringway upgrade` to the same executable.",
         run: survive::run,
     },
     Experiment {

@@ -20,13 +20,16 @@ use crate::patience::PATIENCE;
 use crate::peers::vhost::VhostSwitch as _;
 use crate::placement::{Cores, pin, unpin};
 use crate::report::{Axis, Figure, Heading};
+use crate::series::RINGWAY;
 use crate::session::Session;
 use crate::trial::Contestant;
 
 /// Numbers of receiving ports.
 const PORTS: [usize; 3] = [1, 16, 256];
-/// Time between two frames to one port: while no switch serves, no receiver's ring can become full.
+/// Time between two frames to one port.
 const EVERY: Duration = Duration::from_micros(500);
+/// Frames for each port that wait for a switch.
+const WAITING_MOST: usize = 128;
 /// Nothing is under way when nothing has come for so long.
 const QUIET: Duration = Duration::from_millis(100);
 /// Frames to each port before the switch is replaced.
@@ -128,7 +131,9 @@ impl<E: Endpoint> Lan<E> {
 
     /// Receives, and sends to each port if it is time to.
     fn go_on(&mut self) {
-        if Instant::now() >= self.next {
+        // Of what waits for the next switch, no receiver's ring can become full.
+        let waiting = self.source.port().tx().unsent();
+        if Instant::now() >= self.next && waiting < WAITING_MOST * self.receivers.len() {
             self.next = Instant::now() + EVERY;
             for (number, receiver) in self.receivers.iter_mut().enumerate() {
                 let next = receiver.sent + 1;
@@ -283,14 +288,14 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
             let endpoints = daemon.attach(ports)?;
             Lan::new(daemon, endpoints, cores)
         });
-        add(&mut lineup, "process", ports, process, &costs);
+        add(&mut lineup, "", ports, process, &costs);
         let settings = Settings { vhost_user: ports, ..settings.clone() };
         let vhost = Daemon::start(cores, &settings).and_then(|daemon| {
             let attach = |socket| VirtioEndpoint::<Split>::attach(socket, &VirtioOptions::default());
             let endpoints: Result<Vec<_>, _> = daemon.sockets().iter().map(|socket| attach(socket)).collect();
             Lan::new(daemon, endpoints.map_err(io::Error::other)?, cores)
         });
-        add(&mut lineup, "vhost-user", ports, vhost, &costs);
+        add(&mut lineup, ", vhost-user", ports, vhost, &costs);
     }
     let heading = |name: &str, what: &str, y| Heading {
         name: name.into(),
@@ -331,8 +336,8 @@ fn add<E: Endpoint + 'static>(
     costs: &Costs,
 ) {
     let lan = lan.map(|lan| Rc::new(RefCell::new(lan))).map_err(|why| why.to_string());
-    for (by, name) in [(By::Kill, "killed"), (By::Upgrade, "upgraded")] {
-        let series = format!("{kind}, {name}");
+    for (by, what) in [(By::Kill, ""), (By::Upgrade, ", upgraded")] {
+        let series = format!("{RINGWAY}{kind}{what}");
         let contestant = lan.clone().map_err(io::Error::other).map(|lan| {
             let (place, costs) = ((series.clone(), ports), Rc::clone(costs));
             Replaced { lan, by, place, costs }

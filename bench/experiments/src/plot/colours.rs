@@ -42,10 +42,8 @@ const CONTESTANTS: &[(&str, RGBColor)] = &[
     ("vde", GREEN),
     // Replaced switches.
     ("start of the executable", GREY),
-    ("process, killed", BLUE),
-    ("process, upgraded", SKY),
-    ("vhost-user, killed", RED),
-    ("vhost-user, upgraded", ORANGE),
+    ("ringway, upgraded", SKY),
+    ("ringway, vhost-user, upgraded", ORANGE),
     ("ovs-dpdk", PURPLE),
     ("testpmd io", RED),
     ("tc tbf", OLIVE),

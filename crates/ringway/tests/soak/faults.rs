@@ -66,10 +66,26 @@ const ALL: [What; 24] = [
     What::FullLog,
 ];
 
+/// In these the switch may be killed.
+const KILLED_IN: [What; 10] = [
+    What::Upgrade,
+    What::KillMember,
+    What::PunchMemory,
+    What::DeleteTap,
+    What::RemakeNamespace,
+    What::RemakeVeth,
+    What::Reload,
+    What::SetPort,
+    What::AddAndDeletePort,
+    What::DeleteAndAddPort,
+];
+
 /// A fault, with numbers that say where and how much.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
     pub what: What,
+    /// The switch is killed meanwhile.
+    pub has_kill: bool,
     whom: u64,
     much: u64,
 }
@@ -81,7 +97,8 @@ impl Fault {
         let allowed: Vec<What> =
             ALL.into_iter().filter(|what| only.is_empty() || only.contains(&format!("{what:?}"))).collect();
         let [what, whom, much] = [random.bits() >> 8, random.bits() >> 8, random.bits() >> 8];
-        Self { what: allowed[what as usize % allowed.len()], whom, much }
+        let what = allowed[what as usize % allowed.len()];
+        Self { what, has_kill: KILLED_IN.contains(&what) && (whom >> 32).is_multiple_of(3), whom, much }
     }
 
     /// The member that it is about.
@@ -101,7 +118,8 @@ impl Fault {
     /// Whether the switch ends by it.
     pub fn ends_switch(&self) -> bool {
         use What::{AbortSwitch, KillSwitch, KillSwitchTwice, NoMemory, SegfaultSwitch, Upgrade};
-        matches!(self.what, KillSwitch | AbortSwitch | SegfaultSwitch | KillSwitchTwice | Upgrade | NoMemory)
+        self.has_kill
+            || matches!(self.what, KillSwitch | AbortSwitch | SegfaultSwitch | KillSwitchTwice | Upgrade | NoMemory)
     }
 
     /// Whether the port of its member may end by it.
@@ -118,6 +136,20 @@ impl Fault {
     pub fn happen(&self, scene: &mut Scene) {
         // At any moment of a batch.
         std::thread::sleep(Duration::from_micros(self.much % 20_000));
+        if !self.has_kill {
+            return self.take_place(scene);
+        }
+        let (switch, pause) = (process(scene.daemon.pid()), Duration::from_micros(self.much % 150_000));
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(pause);
+            let _ = kill_process(switch, Signal::KILL);
+        });
+        self.take_place(scene);
+        killer.join().expect("no panic");
+        scene.switch_died = Some(Instant::now());
+    }
+
+    fn take_place(&self, scene: &mut Scene) {
         let member = self.member().unwrap_or(0);
         let name = MEMBERS[member].name;
         match self.what {
@@ -134,7 +166,8 @@ impl Fault {
             What::Upgrade => {
                 let said = scene.ringway(&["upgrade"]);
                 scene.switch_died = Some(Instant::now());
-                assert!(said.code == Some(0) || said.err.contains("died"), "seed {}: {said:?}", scene.seed);
+                let is_done = said.code == Some(0) || self.has_kill || said.err.contains("died");
+                assert!(is_done, "seed {}: {said:?}", scene.seed);
             }
             What::StopSwitch => {
                 let switch = process(scene.daemon.pid());
@@ -186,9 +219,14 @@ impl Fault {
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                 let _ = scene.ringway(&["port", "del", name]);
                 std::thread::sleep(self.pause(100));
-                // A switch that died before it wrote down that the port has gone has it still.
-                let said = scene.ringway(&[&["port", "add", name], &keys[..]].concat());
-                assert!(said.code == Some(0) || said.err.contains("there is a port"), "seed {}: {said:?}", scene.seed);
+                // A switch that died may not have deleted it.
+                until(&format!("port {name} is there"), || {
+                    let said = scene.ringway(&[&["port", "add", name], &keys[..]].concat());
+                    said.code == Some(0) || said.err.contains("exists") || {
+                        assert!(self.has_kill, "seed {}: {said:?}", scene.seed);
+                        false
+                    }
+                });
             }
             What::FullLog => scene.log.fill(Duration::from_secs(1) + self.pause(3000)),
         }

@@ -77,7 +77,8 @@ impl Judge {
         self.last = Some(fault);
         *self.counts.entry(fault.what).or_default() += 1;
         let whom = fault.member().map_or("", |member| MEMBERS[member].name);
-        self.history.push(format!("{number}: {:?} {whom}", fault.what));
+        let kill = if fault.has_kill { ", switch killed" } else { "" };
+        self.history.push(format!("{number}: {:?} {whom}{kill}", fault.what));
         if std::env::var_os("RINGWAY_SOAK_VERBOSE").is_some() {
             println!("{}", self.history.last().expect("one"));
         }

@@ -222,7 +222,8 @@ impl Scene {
             member.child.end();
         }
         assert!(self.daemon.stop().success(), "the daemon ends in order");
-        let left: Vec<_> = self.daemon.left().into_iter().filter(|name| name.ends_with(".sock")).collect();
+        let is_socket = |name: &String| name.ends_with(".sock") && !name.starts_with('.');
+        let left: Vec<_> = self.daemon.left().into_iter().filter(is_socket).collect();
         // The driver that listens leaves its socket.
         assert!(left.iter().all(|name| name == "v1.sock"), "{left:?}");
         let _ = std::fs::remove_dir_all(&self.folder);
