@@ -135,9 +135,8 @@ impl Keeping {
         let taken = taken.map_err(|why| why.to_owned()).and_then(|taken| {
             let socket = Connection::from(taken.socket);
             if files == Files::Taken {
-                socket.accept_files(new_owner()).map_err(|why| why.to_string())?;
+                socket.accept_files_of_left(new_owner()).map_err(|why| why.to_string())?;
             }
-            socket.outlives();
             let answers = Answers::of(taken.answers, !is_peeked(&*socket)).map_err(|why| why.to_string())?;
             Ok(Outlives { socket: Arc::new(socket), kept: taken.kept, answers, left: Some(taken.left) })
         });

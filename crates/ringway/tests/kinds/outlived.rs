@@ -3,11 +3,12 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_client::Port;
 use ringway_scenes::testpmd::Testpmd;
 use ringway_scenes::{Daemon, PATIENCE, receive, send, until, whole};
+use ringway_testing::child::{children, is_child, is_running};
 use ringway_traffic::{Endpoint, Packed, Ring, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -153,6 +154,34 @@ where
     }
     let status = daemon.status();
     assert!(status["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
+}
+
+/// A switch that dies while it takes over what another one left takes nothing with it.
+#[test]
+fn connections_go_on_when_successors_die_while_they_take_them_over() {
+    const PORTS: usize = 24;
+    let ports = (0..PORTS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n"));
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.collect::<String>()));
+    let drive = |number: usize| {
+        let socket = daemon.runtime_dir().join(format!("vm{number}.sock"));
+        VirtioEndpoint::<Split>::attach(&socket, &VirtioOptions::default()).unwrap()
+    };
+    let mut drivers: Vec<_> = (0..PORTS).map(drive).collect();
+    daemon.kill_switch();
+    for round in 0..whole(8, 100) {
+        let switch = daemon.pid();
+        // From its first copies of connections on: the closer of a successor has them.
+        until("its closer is there", || {
+            !is_child(switch, daemon.keeper(), "ringway-switch") || !children(switch, "ringway-closer").is_empty()
+        });
+        (0..round % 10).for_each(|_| _ = children(switch, "ringway-closer"));
+        let _ = kill_process(Pid::from_raw(switch.cast_signed()).expect("a process"), Signal::KILL);
+        until("it is dead", || !is_running(switch));
+    }
+    for (number, driver) in drivers.iter_mut().enumerate() {
+        daemon.until_state(&format!("vm{number}"), "up");
+        driver.wait(true, Duration::ZERO).expect("the connection goes on");
+    }
 }
 
 const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];

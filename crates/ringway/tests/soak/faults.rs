@@ -18,8 +18,8 @@ pub enum What {
     KillSwitch,
     AbortSwitch,
     SegfaultSwitch,
-    /// The successor dies, too, before it serves or soon after.
-    KillSwitchTwice,
+    /// Successors die, too, before they serve or soon after.
+    KillSuccessors,
     Upgrade,
     StopSwitch,
     /// The switch gets no more memory for a while.
@@ -45,8 +45,8 @@ const ALL: [What; 24] = [
     What::KillSwitch,
     What::AbortSwitch,
     What::SegfaultSwitch,
-    What::KillSwitchTwice,
-    What::KillSwitchTwice,
+    What::KillSuccessors,
+    What::KillSuccessors,
     What::Upgrade,
     What::Upgrade,
     What::StopSwitch,
@@ -117,9 +117,9 @@ impl Fault {
 
     /// Whether the switch ends by it.
     pub fn ends_switch(&self) -> bool {
-        use What::{AbortSwitch, KillSwitch, KillSwitchTwice, NoMemory, SegfaultSwitch, Upgrade};
+        use What::{AbortSwitch, KillSuccessors, KillSwitch, NoMemory, SegfaultSwitch, Upgrade};
         self.has_kill
-            || matches!(self.what, KillSwitch | AbortSwitch | SegfaultSwitch | KillSwitchTwice | Upgrade | NoMemory)
+            || matches!(self.what, KillSwitch | AbortSwitch | SegfaultSwitch | KillSuccessors | Upgrade | NoMemory)
     }
 
     /// Whether the port of its member may end by it.
@@ -156,11 +156,15 @@ impl Fault {
             What::KillSwitch => kill(scene, Signal::KILL),
             What::AbortSwitch => kill(scene, Signal::ABORT),
             What::SegfaultSwitch => kill(scene, Signal::SEGV),
-            What::KillSwitchTwice => {
+            What::KillSuccessors => {
                 kill(scene, Signal::KILL);
-                let successor = scene.daemon.pid();
-                std::thread::sleep(self.pause(60));
-                let _ = kill_process(process(successor), Signal::KILL);
+                for number in 0..=self.whom % 4 {
+                    let lives = Duration::from_millis((self.much >> (8 * number)) % 150);
+                    let successor = scene.daemon.pid();
+                    std::thread::sleep(lives);
+                    let _ = kill_process(process(successor), Signal::KILL);
+                    until("the successor is dead", || !is_running(successor));
+                }
                 scene.switch_died = Some(Instant::now());
             }
             What::Upgrade => {

@@ -21,6 +21,8 @@ const COUNTED: Duration = Duration::from_millis(500);
 const STILL: Duration = Duration::from_millis(200);
 /// The keeper has a client's port so long after its answer.
 const YOUNG: Duration = Duration::from_millis(500);
+/// A silence that is told, in nanoseconds.
+const LONG: u64 = 1_000_000_000;
 /// What a process may have more at the end.
 const MORE_DESCRIPTORS: u64 = 16;
 const MORE_KIB: u64 = 16 << 10;
@@ -80,7 +82,9 @@ impl Judge {
         let kill = if fault.has_kill { ", switch killed" } else { "" };
         self.history.push(format!("{number}: {:?} {whom}{kill}", fault.what));
         if std::env::var_os("RINGWAY_SOAK_VERBOSE").is_some() {
-            println!("{}", self.history.last().expect("one"));
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+            let (minute, second) = (time.tv_sec / 60 % 60, time.tv_sec % 60);
+            println!("{minute:02}:{second:02}.{:03} {}", time.tv_nsec / 1_000_000, self.history.last().expect("one"));
         }
         if let Some(member) = fault.member().filter(|_| fault.ends_port()) {
             scene.members[member].is_hit = true;
@@ -99,6 +103,10 @@ impl Judge {
             let silence = member.notes.get(notes::SILENCE);
             member.notes.set(notes::SILENCE, 0);
             let fault = self.last;
+            if silence > LONG {
+                let fault = self.history.last().map_or("the start", String::as_str);
+                println!("soak: {} heard nothing for {} ms, {fault}", MEMBERS[number].name, silence / 1_000_000);
+            }
             // What hit the member itself is no silence of the switch.
             if fault.is_some_and(|fault| fault.ends_switch()) && !member.is_hit {
                 let longest = self.silences.entry(MEMBERS[number].kind.name()).or_default();

@@ -220,3 +220,26 @@ impl Process {
         self.notes.set(notes::HEARD, now);
     }
 }
+
+#[test]
+fn what_comes_twice_late_altered_or_to_the_wrong_member_is_complained_about() {
+    let folder = ringway_testing::file::directory();
+    let notes = Notes::open(&folder.path().join("notes"));
+    let wrong = File::create(folder.path().join("wrong")).expect("a file");
+    let number = MEMBERS.iter().position(|member| member.name == "v0").expect("a member");
+    let mut process = Process { number, incarnation: 1, notes, wrong, random: Random::new(1), next: [1; _] };
+    let mut see = |sender: &str, incarnation, number, change: usize| {
+        let sender = MEMBERS.iter().position(|member| member.name == sender).expect("a member") as u16;
+        let label = Label { sender, to: process.number as u16, incarnation, number };
+        let mut bytes = vec![0; label.length()];
+        label.write(&mut bytes);
+        bytes[50] ^= change as u8;
+        let before = process.notes.get(notes::WRONG);
+        process.see(&bytes);
+        process.notes.get(notes::WRONG) - before
+    };
+    assert_eq!([see("p0", 1, 1, 0), see("p0", 1, 3, 0), see("e0", 1, 2, 0), see("p0", 2, 1, 0)], [0; 4]);
+    assert_eq!([see("p0", 2, 1, 0), see("e0", 1, 1, 0), see("p0", 1, 9, 0), see("e0", 1, 3, 1)], [1; 4]);
+    // In another VLAN.
+    assert_eq!(see("p2", 1, 1, 0), 1);
+}

@@ -82,6 +82,7 @@ impl Log {
         // With flags of its own.
         let mut read = File::open(path).expect("the pipe");
         let (kept, stops) = (Arc::clone(&lines), Arc::clone(&is_full));
+        let mut whole = File::create(path.with_extension("whole")).expect("a file");
         std::thread::spawn(move || {
             let mut rest = String::new();
             let mut bytes = [0; 4096];
@@ -95,6 +96,7 @@ impl Log {
                     let mut kept = kept.lock().expect("no panic");
                     if !line.starts_with('#') {
                         kept.push_back(line.to_owned());
+                        let _ = writeln!(whole, "{line}");
                     }
                     while kept.len() > LINES {
                         kept.pop_front();
