@@ -125,7 +125,7 @@ impl Judge {
             scene.log.read();
         }
         let mut has_started = false;
-        for number in 0..MEMBERS.len() {
+        for (number, of) in MEMBERS.iter().enumerate() {
             self.judge_complaints(scene, number);
             let member = &mut scene.members[number];
             if member.attached.is_none() && member.notes.get(notes::ATTACHED) == u64::from(member.incarnation) {
@@ -134,12 +134,12 @@ impl Judge {
             let Some(status) = member.child.try_wait().expect("our own child") else { continue };
             let is_killed = status.signal() == Some(9);
             if !is_killed && (!member.is_hit || status.code() == Some(member::NOT_ATTACHED)) {
-                let name = MEMBERS[number].name;
+                let name = of.name;
                 let log = std::fs::read_to_string(scene.folder.join(format!("{name}.log"))).unwrap_or_default();
                 let why = log.lines().last().unwrap_or_default();
                 self.fail(scene, &format!("the port of {name}, which nothing has hit, ended: {status}: {why}"));
             }
-            self.young += u32::from(!is_killed && MEMBERS[number].kind.outlives());
+            self.young += u32::from(!is_killed && of.kind.outlives());
             scene.start_again(number);
             has_started = true;
         }

@@ -54,7 +54,8 @@ fn everything_outlives_seeded_faults() {
     let mut judge = Judge::default();
     judge.look(&mut scene);
     let begun = Instant::now();
-    let mut next = begun + EVERY;
+    let every = variable("RINGWAY_SOAK_EVERY_MS").map_or(EVERY, Duration::from_millis);
+    let mut next = begun + every;
     for number in 1.. {
         if begun.elapsed() >= span {
             break;
@@ -66,12 +67,12 @@ fn everything_outlives_seeded_faults() {
             judge.watch(&mut scene);
             std::thread::sleep(Duration::from_millis(10));
         }
-        next = (next + EVERY).max(Instant::now());
+        next = (next + every).max(Instant::now());
         if number.is_multiple_of(FAULTS_BETWEEN) {
             judge.look(&mut scene);
             judge.note_resources(&scene, begun.elapsed() >= SETTLED_AFTER.min(span / 3));
             judge.progress(&scene, begun.elapsed());
-            next = Instant::now() + EVERY;
+            next = Instant::now() + every;
         }
     }
     judge.look(&mut scene);
