@@ -187,7 +187,7 @@ fn connections_go_on_when_successors_die_while_they_take_them_over() {
 
 #[test]
 fn an_upgrade_loses_no_frame_for_hypervisors() {
-    const PORTS: usize = 24;
+    const PORTS: usize = 100;
     let ports = (0..PORTS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n"));
     let daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.collect::<String>()));
     let drive = |number: usize| {
