@@ -4,6 +4,7 @@
 # make test    everything that must pass before a change lands (includes make check)
 # make nightly whatever of this has not passed on this commit: make test, the experiments with the program that users install, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour, and messages repeated more often
 # make shake   the tests that were built, on a machine that has no time for them; each call goes on where the last one ended
+# make soak    all kinds of ports under a fault a second, for RINGWAY_SOAK_SECONDS (60); RINGWAY_SEED repeats the faults of a run
 # make python  the Python package, as a wheel in target/python/wheels
 # make guest-driver   the driver of Linux guests (guest/linux/ringway_e1000.ko); for another kernel: KDIR=FOLDER; make guest-driver-package: its Debian package, in target
 # make guests  everything that happens to virtual machines
@@ -100,7 +101,7 @@ guests: deps
 	RINGWAY_GUESTS_WHOLE=1 RINGWAY_STOPPED_SECONDS=60 RINGWAY_LYING_SECONDS=120 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change. Parts that have passed on this commit are not run again: `make nightly` can be interrupted.
-NIGHTLY ?= test whole smoke-release experiments plain deny asan tsan guests oracle repeats fuzz-long coverage
+NIGHTLY ?= test whole smoke-release experiments plain deny asan tsan guests oracle soak-short repeats fuzz-long coverage
 nightly:
 	@MAKE="$(MAKE)" packaging/nightly $(NIGHTLY)
 
@@ -117,6 +118,16 @@ $(DENY):
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:
 	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-port-tests --test oracle -- --nocapture
+
+# Kills, upgrades, and what happens to clients and devices, under traffic of all kinds of ports (crates/ringway/tests/soak). Needs root.
+.PHONY: soak soak-short
+soak:
+	RINGWAY_REQUIRE_ALL=1 $(CARGO) test --profile tests -p ringway --test soak -- --ignored --exact --nocapture everything_outlives_seeded_faults
+
+# The same faults every night.
+soak-short: export RINGWAY_SOAK_SECONDS := 20
+soak-short: export RINGWAY_SEED := 1
+soak-short: soak
 
 # Tests that repeat less in `make test`, in their long form (testing/src/whole.rs).
 whole:

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use ringway_client::{Port, Shape};
 use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
+use rustix::process::Pid;
 
 use crate::child::Program;
 use crate::machine::{self, ContextSwitches};
@@ -73,6 +74,8 @@ pub struct Settings {
     pub taps: Vec<String>,
     /// Keys of the bucket "shared"; `None`: there is no bucket.
     pub bucket: Option<&'static str>,
+    /// A keeper starts the switch, and another one when it ends. Otherwise it is one process, which is held and measured.
+    pub is_kept: bool,
 }
 
 impl Settings {
@@ -98,6 +101,7 @@ impl Settings {
             uplink,
             taps,
             bucket,
+            is_kept: false,
         }
     }
 
@@ -165,8 +169,10 @@ impl Daemon {
         let errors = scratch.path("stderr");
         let mut command = Command::new(&settings.program);
         command.arg("run").arg("--config").arg(scratch.path("ringway.toml"));
-        // One process, which is held and measured: a keeper moves no frames.
-        command.arg("--runtime-dir").arg(scratch.path("run")).arg("--no-keeper");
+        command.arg("--runtime-dir").arg(scratch.path("run"));
+        if !settings.is_kept {
+            command.arg("--no-keeper");
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&errors)?);
         let mut program = Program::start_on(&[cores.generator, cores.switch], &mut command)?;
         if !is_ready(&mut program)? {
@@ -201,6 +207,14 @@ impl Daemon {
         let mut command = Command::new(&self.command);
         command.arg("--runtime-dir").arg(self.scratch.path("run"));
         command
+    }
+
+    /// Returns the process below the keeper.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn switch(&mut self) -> io::Result<Pid> {
+        machine::child_named(self.program.child().id(), "ringway-switch")
     }
 
     /// Returns true if there are e1000 ports.

@@ -61,6 +61,7 @@ mod shaping;
 mod shaping_tcp;
 mod shares;
 pub mod stats;
+mod survive;
 mod table;
 pub mod trial;
 mod vale_table_1;

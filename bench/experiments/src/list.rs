@@ -9,8 +9,8 @@ use crate::{
     fig08_switch_batch, fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded,
     forwarding_programs, headline, hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness,
     lwep_guard, lwep_guests, lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shaping_tcp,
-    shares, vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications, vhost_utilisation,
-    vhost_virtio_user, vm_intervals, vm_pacing, vm_shaping, vm_tcp, wire,
+    shares, survive, vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications,
+    vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_shaping, vm_tcp, wire,
 };
 
 /// An experiment of `ringway bench`.
@@ -91,6 +91,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate against number of idle ports, 1 to 1,024",
         reading: "The row \"two ports only\" is measured without idle ports.",
         run: idle_ports::run,
+    },
+    Experiment {
+        name: "survive",
+        source: "DESIGN, two processes",
+        about: "pause and lost frames of ports when the switch is killed and when it is upgraded, with 1, 16 and 256 ports",
+        reading: "One program sends a frame to each port every 0.5 ms. The pause of a port is the longest time between two of its frames while the switch is replaced; in the tables it is that of the median port, of the port at the 99th percentile and of the worst one. The scale is the time in which the same executable starts and says its version. In the row of Ringway a switch with process ports is killed; \"upgraded\" is `ringway upgrade` to the same executable.",
+        run: survive::run,
     },
     Experiment {
         name: "wire",

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::Cores;
@@ -101,6 +102,29 @@ fn rfc3339(seconds: u64) -> String {
     }
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
     format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
+}
+
+/// Returns the process of this name whose parent is `parent`, and which has not ended.
+///
+/// # Errors
+/// There is none.
+pub fn child_named(parent: u32, name: &str) -> io::Result<Pid> {
+    for entry in fs::read_dir("/proc")? {
+        let stat = fs::read_to_string(entry?.path().join("stat")).unwrap_or_default();
+        // The name in parentheses may hold anything.
+        let Some(((process, is_named), (state, its_parent))) = stat.rsplit_once(") ").and_then(|(before, after)| {
+            let (process, its_name) = before.split_once(" (")?;
+            let mut after = after.split(' ');
+            Some(((process, its_name == name), (after.next()?, after.next()?)))
+        }) else {
+            continue;
+        };
+        if is_named && !["Z", "X"].contains(&state) && its_parent == parent.to_string() {
+            let process = process.parse().ok().and_then(Pid::from_raw);
+            return process.ok_or_else(|| io::Error::other("no process id"));
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::NotFound, format!("process {parent} has no child {name}")))
 }
 
 /// Returns how often this thread was preempted so far; 0 where the kernel does not tell.

@@ -40,6 +40,10 @@ const CONTESTANTS: &[(&str, RGBColor)] = &[
     ("qemu virtio-net", RED),
     ("qemu virtio-net, linux bridge", RED),
     ("vde", GREEN),
+    // Replaced switches.
+    ("start of the executable", GREY),
+    ("ringway, upgraded", SKY),
+    ("ringway, vhost-user, upgraded", ORANGE),
     ("ovs-dpdk", PURPLE),
     ("testpmd io", RED),
     ("tc tbf", OLIVE),

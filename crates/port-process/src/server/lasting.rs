@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use ringway_abi::attach::{REQUEST_BYTES, Request};
 use ringway_keeper::{Guard, Inherited, Link};
-use ringway_port::front_end::{ClientFd, Process, peer_process};
+use ringway_port::front_end::{ClientFd, Process, peer_process, wait_until_taken_over};
 use ringway_port::port_io::PortIo;
 use ringway_runtime::serving::serve;
 use ringway_runtime::warn_limited;
@@ -152,6 +152,8 @@ impl Server {
                 }
             }
         }
+        // Their ports receive nothing before.
+        wait_until_taken_over(until.saturating_duration_since(Instant::now()));
         self.host.taken_over();
     }
 

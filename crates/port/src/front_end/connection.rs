@@ -38,7 +38,19 @@ impl Connection {
     /// # Errors
     /// The closer cannot have the connection.
     pub fn accept_files(&self, owner: Process) -> io::Result<()> {
-        self.0.hold(owner)?;
+        self.accept_files_as(owner, false)
+    }
+
+    /// The same for a connection that the keeper has, too: it goes on also if the switch dies now.
+    ///
+    /// # Errors
+    /// The closer cannot have the connection.
+    pub(super) fn accept_files_of_left(&self, owner: Process) -> io::Result<()> {
+        self.accept_files_as(owner, true)
+    }
+
+    fn accept_files_as(&self, owner: Process, outlives: bool) -> io::Result<()> {
+        self.0.hold_as(owner, outlives)?;
         // Otherwise the kernel drops a message out of band (MSG_OOB), and closes its files, when the bytes behind it are received.
         rustix::net::sockopt::set_socket_oobinline(&self.0, true)?;
         accept_files(&self.0);

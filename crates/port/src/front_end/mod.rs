@@ -50,6 +50,7 @@ mod service;
 #[cfg(test)]
 mod service_tests;
 mod state;
+mod taking_over;
 #[cfg(any(test, fuzzing, feature = "testing"))]
 #[allow(missing_docs, reason = "helpers of tests")]
 pub mod testing;
@@ -84,4 +85,5 @@ pub use role::Role;
 pub use service::{Protocol, Service, Socket};
 pub use state::State;
 pub use state::repeat;
+pub use taking_over::wait_until_taken_over;
 pub use unread::has_unread;

@@ -18,6 +18,7 @@ use super::listener::Listener;
 use super::observer::Observer;
 use super::pauses::BETWEEN;
 use super::receiver::{Sent, send};
+use super::taking_over::TakingOver;
 use super::thread::{Stop, wait};
 
 /// The connected peer of a port. While a peer is connected, further connections are closed at once, so that their users
@@ -36,6 +37,7 @@ pub struct Peer<'a> {
     refusal_reported: Cell<bool>,
     kept: Option<&'a Kept>,
     left: Cell<Option<Left>>,
+    taking_over: Cell<Option<TakingOver>>,
     prepared: RefCell<Prepared>,
 }
 
@@ -51,7 +53,7 @@ pub(super) enum Prepared {
 pub(super) struct Outliving<'a> {
     pub(super) kept: &'a Kept,
     /// If a predecessor had it.
-    pub(super) left: Option<Left>,
+    pub(super) left: Option<(Left, TakingOver)>,
     pub(super) answers: Answers,
 }
 
@@ -70,8 +72,21 @@ impl<'a> Peer<'a> {
             Some(Outliving { kept, left, answers }) => (Some(kept), left, Prepared::Kept(answers)),
             None => (None, None, Prepared::Bytes(Vec::new())),
         };
-        let (left, prepared) = (Cell::new(left), RefCell::new(prepared));
-        Peer { socket, stop, observer, listener, reject_from, rejects, refusal_reported, kept, left, prepared }
+        let (left, taking_over) = left.unzip();
+        let (left, taking_over, prepared) = (Cell::new(left), Cell::new(taking_over), RefCell::new(prepared));
+        Peer {
+            socket,
+            stop,
+            observer,
+            listener,
+            reject_from,
+            rejects,
+            refusal_reported,
+            kept,
+            left,
+            taking_over,
+            prepared,
+        }
     }
 
     /// Waits until one of the descriptors is ready, or until the time `until`. Returns which of them are ready.
@@ -83,6 +98,8 @@ impl<'a> Peer<'a> {
         events: [Option<PollFd<'_>>; N],
         until: Option<Instant>,
     ) -> Result<[bool; N], End> {
+        // The port has gone on with what a predecessor left.
+        drop(self.taking_over.take());
         // Not earlier: if the peer has disconnected meanwhile, this is the connection to serve next.
         if self.rejects.take() {
             drop(self.listener.map(Listener::accept));

@@ -21,6 +21,7 @@ use super::observer::Observer;
 use super::pauses::Pauses;
 use super::peer::{Outliving, Peer};
 use super::role::Role;
+use super::taking_over::TakingOver;
 use super::thread::{Stop, Thread};
 
 /// The pause while closes of a port wait for its peer.
@@ -120,7 +121,7 @@ pub(super) struct Outlives {
     kept: Kept,
     answers: Answers,
     /// If a predecessor had it.
-    left: Option<Left>,
+    left: Option<(Left, TakingOver)>,
 }
 
 impl Keeping {
@@ -137,11 +138,15 @@ impl Keeping {
         let taken = taken.map_err(|why| why.to_owned()).and_then(|taken| {
             let socket = Connection::from(taken.socket);
             if files == Files::Taken {
-                socket.accept_files(new_owner()).map_err(|why| why.to_string())?;
+                socket.accept_files_of_left(new_owner()).map_err(|why| why.to_string())?;
             }
-            socket.outlives();
             let answers = Answers::of(taken.answers, !is_peeked(&*socket)).map_err(|why| why.to_string())?;
-            Ok(Outlives { socket: Arc::new(socket), kept: taken.kept, answers, left: Some(taken.left) })
+            Ok(Outlives {
+                socket: Arc::new(socket),
+                kept: taken.kept,
+                answers,
+                left: Some((taken.left, TakingOver::begin())),
+            })
         });
         taken.inspect_err(|why| warn_closed(&self.label, why)).ok()
     }

@@ -3,11 +3,13 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use ringway_client::Port;
 use ringway_scenes::testpmd::Testpmd;
-use ringway_scenes::{Daemon, PATIENCE, receive, send, until, whole};
+use ringway_scenes::{Daemon, PATIENCE, receive, ringway, send, until, whole};
+use ringway_testing::child::{Ended, children, is_child, is_running};
 use ringway_traffic::{Endpoint, Packed, Ring, SocketRole, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -153,6 +155,81 @@ where
     }
     let status = daemon.status();
     assert!(status["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
+}
+
+/// A switch that dies while it takes over what another one left takes nothing with it.
+#[test]
+fn connections_go_on_when_successors_die_while_they_take_them_over() {
+    const PORTS: usize = 24;
+    let ports = (0..PORTS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n"));
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.collect::<String>()));
+    let drive = |number: usize| {
+        let socket = daemon.runtime_dir().join(format!("vm{number}.sock"));
+        VirtioEndpoint::<Split>::attach(&socket, &VirtioOptions::default()).unwrap()
+    };
+    let mut drivers: Vec<_> = (0..PORTS).map(drive).collect();
+    daemon.kill_switch();
+    for round in 0..whole(8, 100) {
+        let switch = daemon.pid();
+        // From its first copies of connections on: the closer of a successor has them.
+        until("its closer is there", || {
+            !is_child(switch, daemon.keeper(), "ringway-switch") || !children(switch, "ringway-closer").is_empty()
+        });
+        (0..round % 10).for_each(|_| _ = children(switch, "ringway-closer"));
+        let _ = kill_process(Pid::from_raw(switch.cast_signed()).expect("a process"), Signal::KILL);
+        until("it is dead", || !is_running(switch));
+    }
+    for (number, driver) in drivers.iter_mut().enumerate() {
+        daemon.until_state(&format!("vm{number}"), "up");
+        driver.wait(true, Duration::ZERO).expect("the connection goes on");
+    }
+}
+
+#[test]
+fn an_upgrade_loses_no_frame_for_hypervisors() {
+    const PORTS: usize = 100;
+    let ports = (0..PORTS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n"));
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.collect::<String>()));
+    let drive = |number: usize| {
+        let socket = daemon.runtime_dir().join(format!("vm{number}.sock"));
+        let driver = VirtioEndpoint::<Split>::attach(&socket, &VirtioOptions::default()).unwrap();
+        Receiver { driver, came: Vec::new() }
+    };
+    let mut receivers: Vec<_> = (0..PORTS).map(drive).collect();
+    let mut sender = daemon.attach("lan0:sender").expect("a port");
+    // The keeper has the one before.
+    let _last = daemon.attach("lan0:last").expect("a port");
+    let mut frame = [0; FRAME];
+    frame[..14].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    for _ in 0..whole(5, 50) {
+        // Fewer than a receiver has room for are on their way while nobody serves.
+        let mut command = ringway();
+        command.arg("--runtime-dir").arg(daemon.runtime_dir()).arg("upgrade").stdout(Stdio::null());
+        let (mut upgrade, mut sent) = (Ended(command.spawn().unwrap()), 0);
+        let mut status = None;
+        while status.is_none() || sent < 10 {
+            let heard = receivers.iter().map(|receiver| receiver.came.len()).min().unwrap();
+            if sent < heard + 200 && sender.tx().push(&frame) {
+                sent += 1;
+                sender.flush();
+            }
+            receivers.iter_mut().for_each(|receiver| _ = receiver.take());
+            status = upgrade.try_wait().unwrap();
+        }
+        assert!(status.unwrap().success());
+        until("all frames are taken", || {
+            receivers.iter_mut().for_each(|receiver| _ = receiver.take());
+            sender.tx().is_sent()
+        });
+        for number in 0..PORTS {
+            assert_eq!(daemon.port(&format!("vm{number}"))["drops"], serde_json::json!({}), "vm{number}");
+        }
+        until("all have come", || {
+            receivers.iter_mut().for_each(|receiver| _ = receiver.take());
+            receivers.iter().all(|receiver| receiver.came.len() == sent)
+        });
+        receivers.iter_mut().for_each(|receiver| receiver.came.clear());
+    }
 }
 
 const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 0x0a];

@@ -26,8 +26,16 @@ impl ClientFd {
     /// # Errors
     /// The closer cannot have it now: no client may get this descriptor.
     pub fn hold(&self, owner: Process) -> io::Result<()> {
+        self.hold_as(owner, false)
+    }
+
+    /// The same. `outlives`: see [`outlives`](Self::outlives). The closer knows it from the beginning, whenever the switch dies.
+    ///
+    /// # Errors
+    /// See [`hold`](Self::hold).
+    pub fn hold_as(&self, owner: Process, outlives: bool) -> io::Result<()> {
         if self.copy.get().is_none() {
-            let copy = keeper::hold(self.file.as_fd(), owner)?;
+            let copy = keeper::hold(self.file.as_fd(), owner, outlives)?;
             // Another thread may have been faster. Its copy is as good.
             let _ = self.copy.set(copy);
         }

@@ -229,11 +229,11 @@ pub(super) fn ask(file: BorrowedFd<'_>, owner: Process, outlives: bool) -> io::R
 ///
 /// # Errors
 /// It cannot have it now.
-pub(super) fn hold(file: BorrowedFd<'_>, owner: Process) -> io::Result<Copy> {
+pub(super) fn hold(file: BorrowedFd<'_>, owner: Process, outlives: bool) -> io::Result<Copy> {
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut keeper = keeper().lock();
     let generation = keeper.generation;
-    let id = keeper.ask(file, owner)?;
+    let id = keeper.ask(file, owner, outlives)?;
     // Dropped without the lock, which it needs.
     let copy = Copy { id, owner };
     loop {
@@ -322,22 +322,17 @@ impl Keeper {
     ///
     /// # Errors
     /// The kernel refuses to send the message.
-    fn ask(&mut self, file: BorrowedFd<'_>, owner: Process) -> Result<u64, Errno> {
+    fn ask(&mut self, file: BorrowedFd<'_>, owner: Process, outlives: bool) -> Result<u64, Errno> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        self.tell(Message::Hold { id, owner }, &[file])?;
-        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives: false });
+        self.tell(Message::Hold { id, owner, outlives }, &[file])?;
+        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives });
         Ok(id)
     }
 
     /// The same without a wait, also for another closer.
     fn ask_once(&mut self, file: BorrowedFd<'_>, owner: Process, outlives: bool) -> Result<u64, Errno> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        send(&self.socket, Message::Hold { id, owner }, &[file], SendFlags::DONTWAIT)?;
-        if outlives && let Err(why) = send(&self.socket, Message::Outlives { id }, &[], SendFlags::DONTWAIT) {
-            // The copy has no owner here.
-            let _ = send(&self.socket, Message::Close { id }, &[], SendFlags::DONTWAIT);
-            return Err(why);
-        }
+        send(&self.socket, Message::Hold { id, owner, outlives }, &[file], SendFlags::DONTWAIT)?;
         self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives });
         Ok(id)
     }
@@ -475,13 +470,10 @@ impl Keeper {
         for id in ids {
             let Some(held) = self.held.get_mut(&id) else { continue };
             held.copy = Answer::Asked;
-            let (message, outlives) = (Message::Hold { id, owner: held.owner }, held.outlives);
+            let message = Message::Hold { id, owner: held.owner, outlives: held.outlives };
             // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
             let file = unsafe { BorrowedFd::borrow_raw(held.file) };
             failed = failed.or_else(|| self.try_to_tell(message, &[file]).err());
-            if outlives {
-                failed = failed.or_else(|| self.try_to_tell(Message::Outlives { id }, &[]).err());
-            }
             match failed {
                 Some(_) => self.lose(id),
                 // The switch has the file, so that this close is not the last.
@@ -498,7 +490,7 @@ impl Keeper {
     fn hand_over(&mut self, files: Vec<OwnedFd>) {
         for file in files {
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-            if self.tell(Message::Hold { id, owner: None }, &[file.as_fd()]).is_err() {
+            if self.tell(Message::Hold { id, owner: None, outlives: false }, &[file.as_fd()]).is_err() {
                 close_in_background(None, vec![file]);
                 continue;
             }

@@ -21,8 +21,8 @@ pub(super) enum Message {
     /// To the closer: the first file beside this message becomes readable when the switch has ended, the second one when the parent of the switch
     /// has (pidfds).
     Switch,
-    /// To the closer: keep the file beside this message, under this number.
-    Hold { id: u64, owner: Option<NonZeroU32> },
+    /// To the closer: keep the file beside this message, under this number. `outlives`: as if [`Message::Outlives`] followed at once.
+    Hold { id: u64, owner: Option<NonZeroU32>, outlives: bool },
     /// To the closer: receive so many bytes from the connection with this number, and do this with the files that come with them. `first`: the
     /// number of the first of them.
     Take { connection: u64, first: u64, bytes: u64, how: Taking },
@@ -62,7 +62,9 @@ impl Message {
     fn encode(self) -> [u8; BYTES] {
         let words = match self {
             Self::Switch => [1, 0, 0, 0],
-            Self::Hold { id, owner } => [2, id, owner.map_or(0, |owner| owner.get().into()), 0],
+            Self::Hold { id, owner, outlives } => {
+                [2, id, owner.map_or(0, |owner| owner.get().into()), u64::from(outlives)]
+            }
             Self::Take { connection, first, bytes, how } => {
                 let (kind, files) = match how {
                     Taking::Receive => (3, 0),
@@ -94,7 +96,7 @@ impl Message {
         let [kind, one, two, three] = words[..] else { return None };
         Some(match kind {
             1 => Self::Switch,
-            2 => Self::Hold { id: one, owner: u32::try_from(two).ok().and_then(NonZeroU32::new) },
+            2 => Self::Hold { id: one, owner: u32::try_from(two).ok().and_then(NonZeroU32::new), outlives: three != 0 },
             3 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Receive },
             11 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Peek },
             12 => {
@@ -181,8 +183,8 @@ mod tests {
         let (id, first) = (u64::MAX - 1, 7);
         for message in [
             Message::Switch,
-            Message::Hold { id, owner: None },
-            Message::Hold { id, owner: NonZeroU32::new(u32::MAX) },
+            Message::Hold { id, owner: None, outlives: false },
+            Message::Hold { id, owner: NonZeroU32::new(u32::MAX), outlives: true },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Receive },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Peek },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Discard { files: 253 } },

@@ -74,12 +74,12 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
     while let Some((message, mut files)) = receive(socket) {
         match message {
             Message::Switch => processes = files,
-            Message::Hold { id, owner } => {
+            Message::Hold { id, owner, outlives } => {
                 let Some(file) = files.pop() else {
                     let _ = answers.send(Message::NotHeld { id });
                     continue;
                 };
-                held.lock().insert(id, (owner, Kept { file: Arc::new(file), is_of_switch: true, outlives: false }));
+                held.lock().insert(id, (owner, Kept { file: Arc::new(file), is_of_switch: true, outlives }));
                 let _ = answers.send(Message::Held { id });
             }
             Message::Outlives { id } => {
