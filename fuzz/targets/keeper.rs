@@ -17,5 +17,6 @@ fuzz_target!(|data: &[u8]| {
         }
         ringway_keeper::fuzzing::answer(bytes);
         ringway_keeper::fuzzing::page(bytes);
+        ringway_keeper::fuzzing::ask(bytes);
     }
 });

@@ -21,7 +21,7 @@ fn a_poller_that_does_not_go_round_is_named_and_one_that_sleeps_is_not() {
         let lan = Lan::new(2, usize::MAX);
         engine.publish(lan.topology(usize::from, |_| 1));
         support::wait_until("pollers have adopted", || engine.is_settled());
-        assert_eq!(engine.stuck_pollers(), [], "no check was made yet");
+        assert!(engine.stuck_pollers().is_empty(), "no check was made yet");
         support::wait_until("both pollers make progress", || engine.stuck_pollers().is_empty());
         let held = lock(&lan.stations[1].hold);
         lan.stations[1].send(0, 0);

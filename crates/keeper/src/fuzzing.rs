@@ -1,6 +1,7 @@
 //! Messages of the switch and of administrators, and the page that a dead switch has left, for the fuzzer.
 
 use crate::message::Message;
+use crate::opener::Ask;
 use crate::page::{Left, VERSION};
 use crate::request::Answer;
 
@@ -31,4 +32,12 @@ pub fn page(bytes: &[u8]) {
         let _ = left.blame(end, true);
     }
     let _ = left.watched().count();
+}
+
+/// Decodes a question to the opener, and encodes what was decoded once more.
+pub fn ask(bytes: &[u8]) {
+    if let Ok(ask) = serde_json::from_slice::<Ask>(bytes) {
+        let again = serde_json::to_vec(&ask).expect("a question is written");
+        assert_eq!(serde_json::from_slice::<Ask>(&again).ok(), Some(ask), "a question is read as it was written");
+    }
 }

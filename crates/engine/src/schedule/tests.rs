@@ -139,7 +139,7 @@ fn a_port_whose_frames_a_limit_holds_is_visited_again_when_they_may_pass() {
     for port in [1, 2, 0].map(|n: usize| ports[n]) {
         let Slept::Until(Some(until)) = poller.sleep() else { panic!("it sleeps until one is due") };
         poller.now = until - 1;
-        assert_eq!(poller.round(), []);
+        assert_eq!(poller.round(), [0_usize; 0]);
         poller.now = until;
         poller.client(port).held = None;
         assert_eq!(poller.round(), [port]);
@@ -182,7 +182,7 @@ fn a_port_that_is_set_aside_is_not_visited_before_its_time() {
     poller.send(parked);
     assert_eq!(poller.state(parked), State::Waiting(aside));
     poller.now += MICROSECOND;
-    assert_eq!(poller.round(), []);
+    assert_eq!(poller.round(), [0_usize; 0]);
     assert_eq!(poller.state(waiting), State::Waiting(aside), "the limit would let its frames pass now");
     assert_eq!(poller.sleep(), Slept::Until(Some(aside)));
     poller.now = aside;
@@ -335,7 +335,7 @@ fn events_neither_poll_the_ports_that_cannot_kick_nor_put_their_poll_off() {
             assert_eq!(polled, silent);
             (polls, last) = (polls + 1, poller.now);
         } else {
-            assert_eq!(polled, []);
+            assert_eq!(polled, [0_usize; 0]);
         }
         poller.round();
     }
@@ -382,7 +382,7 @@ fn a_removed_port_leaves_nothing_behind_for_the_next_in_its_slot() {
             poller.schedule.remove(port);
             poller.schedule.check();
         }
-        assert_eq!(poller.round(), []);
+        assert_eq!(poller.round(), [0_usize; 0]);
         assert_eq!(poller.sleep(), Slept::Until(None));
         let mut again = poller.admit_many(4);
         again.sort_unstable();

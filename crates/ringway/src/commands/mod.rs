@@ -7,7 +7,7 @@ pub mod config;
 pub mod exec;
 pub mod extcap;
 pub mod fdb;
-mod grants;
+pub mod grants;
 mod keys;
 pub mod lab;
 pub mod port;

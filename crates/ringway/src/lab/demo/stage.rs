@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::commands::grants::grant;
 use ringway_api::client::Client;
 use ringway_commands::context::Context;
 use ringway_config::keys::Node;
@@ -106,7 +107,9 @@ impl Stage {
     fn add_port(&self, name: &str, keys: &[(&str, &str)]) -> Outcome<()> {
         let failed = |why: String| NotDone::Failed(format!("cannot add port {name}: {why}"));
         let keys = Node::of_texts(&[&[("switch", "lan0")], keys].concat());
-        let added = self.client().add_port(&name.parse().map_err(failed)?, &keys.to_json());
+        let keys = keys.to_json();
+        grant(&self.context(), "port", name, &keys);
+        let added = self.client().add_port(&name.parse().map_err(failed)?, &keys);
         added.map(drop).map_err(|error| failed(error.to_string()))
     }
 }
