@@ -8,12 +8,13 @@
 //! - `keeper`: the keeper's side: `store` (what it holds), `switch` (its child), `closing` (closes that may take long), `pauses`,
 //!   `requests` (its own socket), `upgrade`.
 //! - `request`: what administrators ask.
-//! - `link`: the switch's side.
+//! - `child`: what every process does that the keeper starts. `link`: the switch's side.
 //! - [`opener`]: a second process beside the switch, which opens what the switch may not.
 //! - `page`: whose port each thread of the switch serves, for the successor of one that dies.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 
+mod child;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod keeper;
@@ -23,7 +24,8 @@ pub mod opener;
 pub mod page;
 mod request;
 
+pub use child::NotStarted;
 pub use keeper::{Ended, Event, Options, Role, run};
-pub use link::{Guard, Inherited, Link, NotStarted, Predecessor, Releasing};
+pub use link::{Guard, Inherited, Link, Predecessor, Releasing};
 pub use message::{FILES_MOST, NAME_MOST, NOTE_MOST, State};
 pub use request::{Answer, ask_to_upgrade, grant};

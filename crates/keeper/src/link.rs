@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::MemfdFlags;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
-use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::child::{NotStarted, from_stdin};
 use crate::message::{BYTES_MOST, FILES_MOST, Message, NAME_MOST, NOTE_MOST, Received, State, receive, send};
 use crate::opener::Opener;
 
@@ -29,17 +29,6 @@ const BYTES_KEPT_MOST: u64 = 64 << 20;
 pub(crate) const HANDED_OVER: &str = "it has handed over";
 /// Longest wait for what a predecessor left.
 const LEFT_WITHIN: Duration = Duration::from_secs(10);
-
-/// Why a process cannot be the switch of a keeper.
-#[derive(Debug, thiserror::Error)]
-pub enum NotStarted {
-    /// The kernel refused something.
-    #[error("cannot talk to the keeper: {0}")]
-    System(#[from] rustix::io::Errno),
-    /// The keeper ended, or says what this version does not understand.
-    #[error("the keeper does not say what was left")]
-    Keeper,
-}
 
 /// The end of the switch before this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -318,31 +307,6 @@ impl Link {
             inner.say(&Message::Is(state), &[]);
         }
     }
-}
-
-/// The socket that the keeper gave this process as its standard input. The process gets this name, and ends with the keeper.
-pub(crate) fn from_stdin(name: &CStr) -> Result<OwnedFd, NotStarted> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before.
-    if is_orphan() {
-        return Err(NotStarted::Keeper);
-    }
-    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
-    // Else its name is that of the link by which its program was found.
-    let _ = rustix::thread::set_name(name);
-    // No process that this one starts inherits the socket.
-    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(&nothing)?;
-    Ok(socket)
-}
-
-/// Returns true if the keeper has ended: its end of the socket is closed.
-fn is_orphan() -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let input = io::stdin();
-    let mut ends = [PollFd::new(&input, PollFlags::RDHUP)];
-    let polled = poll(&mut ends, Some(&Timespec::default()));
-    polled.is_err() || ends[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR)
 }
 
 /// The number at the end of a guard's name: the later it was made, the higher.

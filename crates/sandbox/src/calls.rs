@@ -8,7 +8,7 @@ use seccompiler::{
     apply_filter_all_threads,
 };
 
-use crate::Missing;
+use crate::missing::Missing;
 
 /// What happens to a system call that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use crate::Missing;
+use crate::missing::Missing;
 
 /// What the rules are written for. Later kernels have more, which these do not use.
 const KNOWN: ABI = ABI::V7;

@@ -12,15 +12,14 @@
 
 mod calls;
 mod files;
+mod missing;
 
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 pub use calls::{Refusal, give_up_calls};
 pub use files::{Files, give_up_files};
-
-/// Why a stage is missing, or less than whole, for users.
-pub type Missing = String;
+pub use missing::Missing;
 
 /// Gives up all capabilities, and those that execve(2) could give.
 ///

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::Value as Json;
 
-use crate::keys::{Keys, Mistake, Mutability, Name, Node, Table};
+use crate::keys::{Keys, Mistake, Mutability, Name, Node, Table, differing};
 use crate::limit::{Bucket, BucketKeys};
 use crate::model::Config;
 use crate::port::{self, CallInterval, DynamicPorts, Port};
@@ -93,9 +93,7 @@ impl Section {
     }
 
     fn of_values(values: Vec<(&str, Mutability, Json)>, defaults: Vec<(&str, Mutability, Json)>) -> Self {
-        let differs = |(value, default): &(&(&str, Mutability, Json), &(&str, Mutability, Json))| value.2 != default.2;
-        let written = values.iter().zip(&defaults).filter(differs).filter(|((.., value), _)| !value.is_null());
-        Self(written.map(|((key, _, value), _)| ((*key).to_owned(), value.clone())).collect())
+        Self(differing(values, defaults))
     }
 
     /// Puts the section into a configuration, by the same functions that read a file.

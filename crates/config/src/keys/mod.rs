@@ -25,5 +25,5 @@ pub use mistake::Rejected;
 pub use node::{Entry, Node, Value};
 pub use reader::Keys;
 pub use ringway_api::{Mistake, Name, PortRef, units};
-pub use section::{Table, Validate};
+pub use section::{Table, Validate, differing};
 pub(crate) use table::keys;

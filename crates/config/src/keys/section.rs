@@ -1,5 +1,7 @@
 //! The interface of tables of keys. The macro `keys!` implements it.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 
 use super::key::{Key, Mutability};
@@ -29,4 +31,14 @@ pub trait Validate: Table {
     fn validate(&mut self, keys: &Keys<'_>) {
         let _ = keys;
     }
+}
+
+/// Returns the keys whose values are not those of `defaults`, which has the same keys in the same order.
+pub fn differing(
+    values: Vec<(&str, Mutability, Json)>,
+    defaults: Vec<(&str, Mutability, Json)>,
+) -> BTreeMap<String, Json> {
+    let differs = |(value, default): &(&(&str, Mutability, Json), &(&str, Mutability, Json))| value.2 != default.2;
+    let written = values.iter().zip(&defaults).filter(differs).filter(|((.., value), _)| !value.is_null());
+    written.map(|((key, _, value), _)| ((*key).to_owned(), value.clone())).collect()
 }

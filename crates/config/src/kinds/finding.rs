@@ -1,18 +1,18 @@
 //! Network devices of a switch without privileges: the opener finds them, and the switch makes ports of their descriptors.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_keeper::opener::{Answered, Ask, Identity, Place, Refusal, Reply, Said};
+use ringway_keeper::opener::{Answered, Ask, Place, Refusal, Reply, Said};
 use ringway_port_device::Found;
 use rustix::fs::fstat;
 
-use super::contract::{CannotOpen, Finding, Named, Namespace, Opening, Process};
+use super::contract::{CannotOpen, Finding, Named, Namespace, Opening, PortKind, Process};
 use super::netns;
-use crate::changes::section::Section;
-use crate::port::Port;
+use crate::keys::{Mac, differing};
 
 /// Longest wait for the opener. The daemon gives up before.
 const FOUND_WITHIN: Duration = Duration::from_secs(600);
@@ -44,7 +44,7 @@ pub fn open_device<K: Named, P: Send + 'static>(
 }
 
 fn ask<K: Named>(settings: &K, at: &Opening<'_>, left: Vec<String>) -> Option<io::Result<(Found, Option<Namespace>)>> {
-    let mut keys = Section::of_table(settings, &K::default()).0;
+    let mut keys = differing(settings.values(), K::default().values());
     keys.insert("kind".to_owned(), K::NAME.into());
     keys.insert("switch".to_owned(), "any".into());
     keys.insert("mac".to_owned(), at.macs.iter().map(ToString::to_string).collect());
@@ -67,11 +67,17 @@ fn ask<K: Named>(settings: &K, at: &Opening<'_>, left: Vec<String>) -> Option<io
 ///
 /// # Errors
 /// It cannot be opened.
-pub fn answer_about_device(port: &Port, only: Option<&Place>, left: Vec<String>, folder: Option<OwnedFd>) -> Answered {
+pub fn answer_about_device(
+    settings: &dyn PortKind,
+    macs: &BTreeSet<Mac>,
+    only: Option<&Place>,
+    left: Vec<String>,
+    folder: Option<OwnedFd>,
+) -> Answered {
     let mut folder = folder;
     let only = only.map(|place| namespace_of(place, || folder.take())).transpose();
     let namespace = only.map_err(|why| Refusal::from(&why))?;
-    let found = port.settings.own().find(&Finding { macs: &port.mac, namespace, left });
+    let found = settings.find(&Finding { macs, namespace, left });
     let (Found { place, opened }, namespace) =
         found.map_err(|CannotOpen { what, why }| Refusal { text: what, errno: None, ..Refusal::from(&why) })?;
     let (note, mut files) = opened.map_or((None, Vec::new()), |(note, files)| (Some(note), files));
@@ -99,12 +105,4 @@ fn namespace_of(place: &Place, folder: impl FnOnce() -> Option<OwnedFd>) -> io::
         Ok::<_, io::Error>(Process { number, folder: Arc::new(folder) })
     });
     Ok(Namespace::with_number(identity, process.transpose()?))
-}
-
-/// The number of a namespace, as an answer has it.
-pub fn number_of(said: &Said) -> Option<Option<Identity>> {
-    match said {
-        Said::Namespace(place) => Some(place.as_ref().map(|place| place.identity)),
-        _ => None,
-    }
 }

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringway_keeper::opener::{Ask, of_process};
+use ringway_keeper::opener::{Ask, Said, of_process};
 use rustix::fs::{Mode, OFlags, fstat, openat, stat};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::contract::{CannotOpen, Namespace, Process};
-use super::finding::number_of;
 
 /// The directory of the names of `ip netns`.
 const NAMED: &str = "/run/netns";
@@ -34,8 +33,8 @@ pub fn now(name: &str) -> io::Result<Option<Namespace>> {
     if in_process(&here).is_some()
         && let Some(reply) = of_process().ask(&Ask::Namespace { name: name.to_owned() }, &[], LOOKED_WITHIN)
     {
-        let number = number_of(&reply?.said).ok_or(io::ErrorKind::InvalidData)?;
-        return Ok(number.map(|number| Namespace::with_number(number, None)));
+        let Said::Namespace(place) = reply?.said else { return Err(io::ErrorKind::InvalidData.into()) };
+        return Ok(place.map(|place| Namespace::with_number(place.identity, None)));
     }
     Ok(self::here(name))
 }

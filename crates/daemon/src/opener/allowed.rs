@@ -13,7 +13,6 @@ use ringway_config::kinds::contract::End;
 use ringway_config::{Config, Host, Name, Port, Requests, load_with_doubts};
 use serde::Deserialize;
 
-use super::real;
 use crate::state_file::StateFile;
 
 /// Most bytes of grants.
@@ -260,4 +259,10 @@ pub(super) fn port(name: &str, keys: &serde_json::Map<String, serde_json::Value>
     let section = Section(keys.clone().into_iter().collect());
     section.put(&Id { part: Part::Port, name: name.clone() }, &mut config).ok()?;
     config.ports.remove(&name)
+}
+
+/// Returns the path in the real path of its folder, so that the same file has one name.
+fn real(path: &Path) -> PathBuf {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }

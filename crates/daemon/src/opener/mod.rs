@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use parking_lot::Mutex;
@@ -78,7 +78,7 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             let invalid = || Refusal::from(&io::Error::from(io::ErrorKind::InvalidInput));
             let wanted = allowed::port(port, keys).ok_or_else(invalid)?;
             judge(Thing::Device(&wanted))?;
-            answer_about_device(&wanted, only.as_ref(), left.clone(), file)
+            answer_about_device(wanted.settings.own(), &wanted.mac, only.as_ref(), left.clone(), file)
         }
         Ask::Closer => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
         Ask::Tags { .. } => answer_about_tags(ask, file),
@@ -101,10 +101,4 @@ fn write_state(allowed: &Mutex<Allowed>, contents: Option<OwnedFd>) -> io::Resul
     let (file, grants) = allowed.lock().kept();
     file.put_grants(contents.is_some().then_some(&*grants).filter(|grants| !grants.is_empty()))?;
     file.answer(contents)
-}
-
-/// Returns the path in the real path of its folder, so that the same file has one name.
-fn real(path: &Path) -> PathBuf {
-    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-    folder.zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }

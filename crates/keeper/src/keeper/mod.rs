@@ -38,7 +38,7 @@ use opening::Opening;
 use pauses::Pauses;
 use requests::{Request, Requests};
 use store::Store;
-use switch::{Switch, how};
+use switch::{SEND_AGAIN, Switch, has_ended, how};
 use upgrade::{Check, Phase, Upgrade};
 
 /// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
@@ -49,8 +49,6 @@ const ALIVE_EVERY: Duration = Duration::from_millis(5);
 const SERVES_WITHIN: Duration = Duration::from_secs(120);
 /// Most switches that a signal ends before the first one has served.
 const FIRST_STARTS: u32 = 5;
-/// Pause after the kernel refused to pass descriptors, because too many are on their way.
-const SEND_AGAIN: Duration = Duration::from_millis(5);
 
 /// What to keep.
 #[derive(Debug)]
@@ -597,12 +595,6 @@ fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, onl
         }
     }
     true
-}
-
-/// Returns true if the process has ended.
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut ends = [PollFd::new(process, PollFlags::IN)];
-    poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 impl Serving {

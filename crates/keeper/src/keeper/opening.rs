@@ -9,8 +9,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::grants::Grants;
-use super::switch::Switch;
-use super::{SEND_AGAIN, has_ended};
+use super::switch::{SEND_AGAIN, Switch, has_ended};
 use crate::message::{Message, send};
 
 /// Least time between two starts.

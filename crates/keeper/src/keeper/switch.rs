@@ -6,9 +6,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// Pause after the kernel refused to pass descriptors, because too many are on their way.
+pub(super) const SEND_AGAIN: Duration = Duration::from_millis(5);
 
 /// A running switch. Dropping it kills it.
 #[derive(Debug)]
@@ -75,6 +80,12 @@ impl Switch {
         // Somebody else has waited for it. It does not count as an end that it wanted.
         waited.and_then(Result::ok).unwrap_or_else(|| ExitStatus::from_raw(killed()))
     }
+}
+
+/// Returns true if the process has ended.
+pub(super) fn has_ended(process: &OwnedFd) -> bool {
+    let mut ends = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut ends, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
 /// How a process ended, for users.

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+/// Most bytes of a question, or of an answer.
+pub(super) const BYTES_MOST: usize = 96 << 10;
+
 /// Owner, group and mode of a socket; none: those of this process, and 0600.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 
-use super::{Ask, Opener};
+use super::ask::Ask;
+use super::switch::Opener;
 
 /// Longest wait for a file.
 const OPENED_WITHIN: Duration = Duration::from_secs(5);

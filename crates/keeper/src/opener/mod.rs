@@ -17,6 +17,3 @@ pub use ask::{Access, Ask, Identity, Kind, Place, Refusal, Reply, Said};
 pub use files::{of_process, open_here, open_to_read, use_in_process};
 pub use server::{Answered, run};
 pub use switch::Opener;
-
-/// Most bytes of a question, or of an answer.
-const BYTES_MOST: usize = 96 << 10;

@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{Ask, BYTES_MOST, Refusal, Reply};
-use crate::link::{NotStarted, from_stdin};
+use super::ask::{Ask, BYTES_MOST, Refusal, Reply};
+use crate::child::{NotStarted, from_stdin};
 use crate::message::{receive_files, send_bytes};
 
 /// Most questions that wait for the kernel at a time.

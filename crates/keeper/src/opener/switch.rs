@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown, sockopt};
 
-use super::{Ask, BYTES_MOST, Refusal, Reply, Said};
+use super::ask::{Ask, BYTES_MOST, Refusal, Reply, Said};
 use crate::message::{receive_files, send_bytes};
 
 /// Longest wait for the opener to take a question. It takes each at once, unless it was stopped.

@@ -36,18 +36,10 @@ fn new_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to the listener at `path`, without waiting for a free place in its backlog.
+/// Connects to the listener at `path`, without waiting for a free place in its backlog: by the opener, if there is one.
 ///
 /// # Errors
 /// There is no listener, the closer cannot have the connection, or the kernel refuses.
-pub(super) fn connect_here(path: &Path, files: Files) -> io::Result<Connection> {
-    connect(path, files, &Opener::default())
-}
-
-/// The same, by the opener if there is one.
-///
-/// # Errors
-/// As above.
 pub fn connect(path: &Path, files: Files, opener: &Opener) -> io::Result<Connection> {
     let connection = Connection::from(new_socket()?);
     // Before the peer can send.

@@ -11,10 +11,10 @@ use ringway_keeper::Link;
 use ringway_keeper::opener::{Access, Answered, Ask, Identity, Opener, Refusal, Said};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, bind};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 use super::access::SocketAccess;
-use super::listener::{Files, connect_here};
+use super::files::refuse_files;
 
 /// Longest wait for the opener. A path on a file system that does not answer costs its own port.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
@@ -126,8 +126,12 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
     }
-    match connect_here(path, Files::Refused) {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    // Whoever listens may send files at once.
+    refuse_files(&socket);
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
         _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
     }
 }
@@ -146,7 +150,7 @@ impl From<Access> for SocketAccess {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketType, listen, socket};
+    use rustix::net::{listen, socket};
 
     use super::*;
 
