@@ -1,13 +1,37 @@
 //! What the switch gives up at its start, in stages. A machine that does not allow one has the others.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ringway_config::kinds::access::may_give_away;
+use ringway_keeper::opener::use_in_process;
+use ringway_keeper::{Link, NotStarted};
 use ringway_memory::can_limit_holes;
 use ringway_sandbox::{Files, Missing, Refusal, give_up_calls, give_up_files, give_up_privileges};
 
+use ringway_runtime::log;
+
 use crate::inject;
 
+/// Gives up privileges and files, once, and starts the threads that hear the log's lines, the keeper and the opener. A successor does this before it
+/// looks at anything that was left: the switch before may have been in a client's hands.
+///
+/// # Errors
+/// There can be no thread.
+pub fn begin(keeper: &Link) -> Result<(), NotStarted> {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    if BEGUN.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    let missing = if keeper.is_kept() { give_up_first() } else { Vec::new() };
+    log::start();
+    missing.iter().for_each(|missing| tracing::warn!("{missing}"));
+    keeper.listen()?;
+    use_in_process(keeper.opener());
+    Ok(())
+}
+
 /// Gives up privileges and files. This process has one thread yet: what others would keep, they would have for all.
-pub fn give_up_first() -> Vec<Missing> {
+fn give_up_first() -> Vec<Missing> {
     // What is decided by privileges that the opener still has, and what is opened once.
     let _ = (may_give_away(), can_limit_holes());
     let files = Files { write: inject::directories() };

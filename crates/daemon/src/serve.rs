@@ -8,6 +8,7 @@
 
 use std::future::pending;
 use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +16,6 @@ use std::time::Duration;
 use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
 use ringway_api::patience;
 use ringway_config::{Config, Host};
-use ringway_keeper::opener::use_in_process;
 use ringway_keeper::{Link, NotStarted};
 use ringway_port_device::unclosed_devices;
 use ringway_port_process::AttachServer;
@@ -54,7 +54,10 @@ pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 pub use crate::daemon::deaths::Deaths;
 pub use crate::daemon::outliving::{CHECKED, begin, check_version, configuration_left, give_up_some};
-pub use crate::sandbox::run_closer;
+pub use crate::sandbox::{begin as give_up, run_closer};
+
+/// The name under which the keeper holds the lock of the state file.
+const STATE_LOCK: &str = "state-lock";
 
 /// What to serve.
 #[derive(Debug)]
@@ -67,6 +70,8 @@ pub struct Options {
     pub text: String,
     /// The configuration.
     pub config: Config,
+    /// The machine, which the switch does not see later.
+    pub host: Host,
     /// Makes the command of a process that calls [`run_closer`]: it closes what clients can keep from being closed. Without one, clients can
     /// keep the daemon from ending.
     pub closer: Option<fn() -> std::process::Command>,
@@ -148,11 +153,14 @@ pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeErr
         .map_err(Refused::Conflict)?;
     let kept = state.read();
     let keeper = options.keeper.clone();
-    let missing = if keeper.is_kept() { sandbox::give_up_first() } else { Vec::new() };
-    log::start();
-    missing.iter().for_each(|missing| tracing::warn!("{missing}"));
-    keeper.listen()?;
-    use_in_process(keeper.opener());
+    // The keeper has it as long as it lives.
+    let _ = keeper.inherit(STATE_LOCK);
+    if let Some(lock) = state.lock() {
+        keeper
+            .keep(STATE_LOCK, &[], &[lock.as_fd()])
+            .map_err(|why| system("cannot keep the lock of the state file", why))?;
+    }
+    sandbox::begin(&keeper)?;
     if let Some(closer) = options.closer {
         ringway_port::start_closer(closer);
     }
@@ -180,7 +188,7 @@ async fn run(
     claim.keeper().hears_signals();
 
     let sockets = options.config.sockets.clone();
-    let host = Host::here(claim.path());
+    let host = Host { runtime_dir: claim.path().to_owned(), ..options.host };
     let (running, contradictions) = Running::new(options.file, options.config, &kept.changes, host);
     contradictions.iter().for_each(|said| tracing::warn!("{said}"));
     running.set_aside().iter().for_each(|said| tracing::warn!("{said}"));

@@ -25,6 +25,8 @@ const NAMED_MOST: usize = 16;
 /// Most files that could not be used and are left beside the state file.
 const REFUSED_MOST: usize = 9;
 
+/// Longest wait for the opener to open the file.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 /// Longest wait for the opener. A disk that does not answer costs what is written only.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -37,7 +39,7 @@ pub struct StateFile {
     /// The configuration file that the changes are of, for users.
     of: String,
     /// Held against another daemon with the same file. The runtime directory has a lock of its own.
-    _lock: Option<File>,
+    lock: Option<File>,
 }
 
 /// What the state file had.
@@ -76,7 +78,7 @@ impl StateFile {
                 configured.display()
             ));
         }
-        Ok(Self { _lock: lock, ..file })
+        Ok(Self { lock, ..file })
     }
 
     /// The same file, which another process of this daemon has locked.
@@ -89,9 +91,9 @@ impl StateFile {
         // By whatever path: the same file is not another one.
         let configured = with_real_folder(configured);
         if configured.as_os_str().is_empty() || configured == own {
-            return Self { path: own, older: None, of, _lock: None };
+            return Self { path: own, older: None, of, lock: None };
         }
-        Self { path: configured, older: Some(own), of, _lock: None }
+        Self { path: configured, older: Some(own), of, lock: None }
     }
 
     /// The file's path.
@@ -105,7 +107,7 @@ impl StateFile {
             (Some(older), Err(why)) if why.kind() == ErrorKind::NotFound => older,
             _ => &self.path,
         };
-        let bytes = match contents(path) {
+        let bytes = match self.contents_of(path) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return KeptState::default(),
             Err(why) => return refused(path, &why, &[]),
@@ -145,6 +147,30 @@ impl StateFile {
         done.map_err(|why| format!("cannot write {}: {why}", self.path.display()))
     }
 
+    /// The bytes of this file or the older one, by the opener if there is one.
+    fn contents_of(&self, path: &Path) -> Result<Option<Vec<u8>>, String> {
+        match of_process().ask_done(&Ask::ReadState { older: *path != self.path }, &[], READ_WITHIN) {
+            None => contents(path),
+            Some(Err(why)) if why.kind() == ErrorKind::NotFound => Ok(None),
+            Some(Err(why)) => Err(why.to_string()),
+            Some(Ok(files)) => files.into_iter().next().map(|file| counted(File::from(file))).transpose(),
+        }
+    }
+
+    /// Does what the switch asks the opener: opens the file, or the older one, for reading.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open_to_read(&self, older: bool) -> io::Result<File> {
+        let path = if older { self.older.as_deref() } else { Some(&*self.path) };
+        open(path.ok_or(ErrorKind::NotFound)?)
+    }
+
+    /// The lock against another daemon, if the file needs one.
+    pub fn lock(&self) -> Option<&File> {
+        self.lock.as_ref()
+    }
+
     /// Does what the switch asks the opener about the file: replaces it by the contents of this memory file, or removes it.
     ///
     /// # Errors
@@ -156,7 +182,8 @@ impl StateFile {
 
     /// What administrators have granted, beside the state: see `opener`. Who could write the file could grant: it counts as the state file does.
     pub fn grants(&self) -> String {
-        let bytes = contents(&with_suffix(&self.path, GRANTED)).ok().flatten();
+        let of = |path: &Path| contents(&with_suffix(path, GRANTED)).ok().flatten();
+        let bytes = of(&self.path).or_else(|| self.older.as_deref().and_then(of));
         bytes.map_or_else(String::new, |bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -203,12 +230,23 @@ fn in_memory(text: &str) -> io::Result<OwnedFd> {
 /// # Errors
 /// It cannot be read, or does not count: the reason.
 fn contents(path: &Path) -> Result<Option<Vec<u8>>, String> {
+    match open(path) {
+        Ok(file) => counted(file).map(Some),
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
+        Err(why) => Err(why.to_string()),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        Ok(file) => file,
-        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(why) => return Err(why.to_string()),
-    };
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Returns the bytes of a file that counts.
+///
+/// # Errors
+/// It cannot be read, or does not count: the reason.
+fn counted(file: File) -> Result<Vec<u8>, String> {
     let meta = file.metadata().map_err(|why| why.to_string())?;
     let me = rustix::process::geteuid().as_raw();
     if !meta.is_file() {
@@ -222,7 +260,7 @@ fn contents(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
     let mut bytes = Vec::new();
     file.take(text::STATE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|why| why.to_string())?;
-    Ok(Some(bytes))
+    Ok(bytes)
 }
 
 /// Keeps a file that cannot be used under another name. Returns what is lost.

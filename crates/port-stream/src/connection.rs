@@ -4,8 +4,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use ringway_keeper::opener::{Ask, of_process};
 use ringway_port::front_end::Connection;
 use ringway_runtime::Watch;
 use rustix::event::{EventfdFlags, eventfd};
@@ -49,10 +51,16 @@ pub struct SharedConnection {
 /// Bytes of frames, as the kernel counts them, that a connection is to hold. passt's TCP stores nothing behind a gap, so that each lost frame
 /// costs its sender a timeout: a window of TCP has to find room. The kernel doubles the number.
 const SEND_BUFFER: libc::c_int = 2 << 20;
+/// Longest wait for the opener.
+const WIDENED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Has a connection hold more frames than the kernel's default of 208 KiB: as many as [`SEND_BUFFER`] says, or without CAP_NET_ADMIN as
 /// many as `net.core.wmem_max` allows.
 fn widen(socket: &Connection) {
+    let ask = Ask::SendBuffer { bytes: SEND_BUFFER.unsigned_abs() };
+    if of_process().ask_done(&ask, &[socket.as_fd()], WIDENED_WITHIN).is_some_and(|done| done.is_ok()) {
+        return;
+    }
     let (bytes, len) = (SEND_BUFFER, size_of::<libc::c_int>() as libc::socklen_t);
     for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
         let value = (&raw const bytes).cast();

@@ -26,7 +26,7 @@ pub mod steer;
 pub mod testing;
 
 pub use front_end::{
-    ClientFd, Observer, Role, SocketAccess, State, answer_about_socket, end_closer, listen_at, remove_socket,
-    run_closer, start_closer, start_closer_for_switch,
+    ClientFd, Observer, Role, SocketAccess, State, answer_about_buffer, answer_about_socket, end_closer, listen_at,
+    remove_socket, run_closer, start_closer, start_closer_for_switch,
 };
 pub use port_io::PortIo;

@@ -36,13 +36,15 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_close_range,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
     libc::SYS_lseek,
     libc::SYS_sendfile,
     libc::SYS_splice,
     libc::SYS_pipe2,
     libc::SYS_eventfd2,
     libc::SYS_timerfd_create,
+    libc::SYS_timer_create,
+    libc::SYS_timer_settime,
+    libc::SYS_timer_delete,
     libc::SYS_timerfd_settime,
     libc::SYS_timerfd_gettime,
     libc::SYS_epoll_create1,
@@ -73,7 +75,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_fallocate,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
-    libc::SYS_fchmod,
     libc::SYS_flock,
     libc::SYS_memfd_create,
     // Memory.
@@ -128,14 +129,12 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_sysinfo,
     libc::SYS_uname,
     libc::SYS_capget,
-    libc::SYS_prctl,
     // Peers and children: signals go to this process and its children only (Landlock), and to nobody by number.
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
     libc::SYS_wait4,
     libc::SYS_waitid,
     // Sockets that are there.
-    libc::SYS_socketpair,
     libc::SYS_listen,
     libc::SYS_accept4,
     libc::SYS_shutdown,
@@ -171,8 +170,32 @@ const ALLOWED_HERE: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[c_long] = &[];
 
-/// Requests of ioctl(2) by which a process writes into its terminal's input.
-const TERMINAL_REQUESTS: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+/// Requests of ioctl(2) that are refused: they write into a terminal's input, choose who gets a signal, or give a TAP device away for good.
+const REQUESTS: [u64; 12] = [
+    libc::TIOCSTI,
+    libc::TIOCLINUX,
+    FIOSETOWN,
+    SIOCSPGRP,
+    libc::FIOASYNC,
+    libc::TUNSETIFF,
+    libc::TUNSETPERSIST,
+    libc::TUNSETOWNER,
+    libc::TUNSETGROUP,
+    libc::TUNSETLINK,
+    libc::TUNSETTXFILTER,
+    libc::SIOCSIFHWADDR,
+];
+const FIOSETOWN: u64 = 0x8901;
+const SIOCSPGRP: u64 = 0x8902;
+/// Commands of fcntl(2) that are refused: they choose who gets a signal, or hold up others who open the file.
+const COMMANDS: [u64; 5] =
+    [libc::F_SETOWN as u64, F_SETOWN_EX, F_SETSIG, libc::F_SETLEASE as u64, libc::F_NOTIFY as u64];
+const F_SETSIG: u64 = 10;
+const F_SETOWN_EX: u64 = 15;
+/// Options of prctl(2) that are refused: the process ends with its keeper, and nobody may debug it.
+const OPTIONS: [u64; 3] = [libc::PR_SET_PDEATHSIG as u64, libc::PR_SET_DUMPABLE as u64, libc::PR_SET_PTRACER as u64];
+/// The bits of socket(2) that are the type. A datagram needs no connection to go anywhere.
+const TYPE: u64 = 0xf;
 
 /// Bits of clone(2) by which a thread would leave a namespace.
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
@@ -222,11 +245,22 @@ fn allowed() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::Error> {
     let own = u64::from(std::process::id());
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![rule(vec![is(0, Qword, MaskedEq(thread | NAMESPACES), thread)?])?]);
-    rules.insert(libc::SYS_socket, vec![rule(vec![is(0, Dword, Eq, libc::AF_UNIX as u64)?])?]);
+    let of_type = |kind: i32| {
+        let family = is(0, Dword, Eq, libc::AF_UNIX as u64)?;
+        rule(vec![family, is(1, Dword, MaskedEq(TYPE), kind as u64)?])
+    };
+    let types =
+        || Ok::<_, seccompiler::BackendError>(vec![of_type(libc::SOCK_STREAM)?, of_type(libc::SOCK_SEQPACKET)?]);
+    rules.insert(libc::SYS_socket, types()?);
+    rules.insert(libc::SYS_socketpair, types()?);
     rules.insert(libc::SYS_kill, vec![rule(vec![is(0, Dword, Eq, own)?])?]);
     rules.insert(libc::SYS_tgkill, vec![rule(vec![is(0, Dword, Eq, own)?])?]);
     rules.insert(libc::SYS_prlimit64, vec![rule(vec![is(0, Dword, Eq, 0)?])?]);
-    let requests = TERMINAL_REQUESTS.map(|request| is(1, Dword, Ne, request));
-    rules.insert(libc::SYS_ioctl, vec![rule(requests.into_iter().collect::<Result<_, _>>()?)?]);
+    let none_of = |argument: u8, values: &[u64]| {
+        rule(values.iter().map(|value| is(argument, Dword, Ne, *value)).collect::<Result<_, _>>()?)
+    };
+    rules.insert(libc::SYS_ioctl, vec![none_of(1, &REQUESTS)?]);
+    rules.insert(libc::SYS_fcntl, vec![none_of(1, &COMMANDS)?]);
+    rules.insert(libc::SYS_prctl, vec![none_of(0, &OPTIONS)?]);
     Ok(rules)
 }

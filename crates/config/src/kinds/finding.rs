@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_keeper::opener::{Answered, Ask, Place, Refusal, Reply, Said};
 use ringway_port_device::Found;
-use rustix::fs::fstat;
+use rustix::fs::{PROC_SUPER_MAGIC, fstatfs, readlink};
 
 use super::contract::{CannotOpen, Finding, Named, Namespace, Opening, PortKind, Process};
 use super::netns;
@@ -101,7 +101,14 @@ fn namespace_of(place: &Place, folder: impl FnOnce() -> Option<OwnedFd>) -> io::
     let Place { identity, process } = *place;
     let process = process.map(|number| {
         let folder = folder().ok_or(io::ErrorKind::InvalidData)?;
-        fstat(&folder)?;
+        // It may be any folder's: who names a process's number has its folder.
+        let link = readlink(format!("/proc/self/fd/{}", folder.as_raw_fd()), Vec::new())?;
+        let own = format!("/proc/{number}");
+        let is_its = link.to_str().is_ok_and(|link| link.strip_suffix(" (deleted)").unwrap_or(link) == own);
+        let is_proc = fstatfs(&folder)?.f_type == PROC_SUPER_MAGIC;
+        if !is_its || !is_proc {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         Ok::<_, io::Error>(Process { number, folder: Arc::new(folder) })
     });
     Ok(Namespace::with_number(identity, process.transpose()?))

@@ -1,27 +1,32 @@
 //! What the switch may have: what the configuration file names, as the opener itself has read it, and what administrators have granted at run time.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_config::changes::section::{Id, Part, Section};
 use ringway_config::kinds::contract::End;
-use ringway_config::{Config, Host, Name, Port, Requests, load_with_doubts};
+use ringway_config::{Config, Host, Name, Port, Requests, load_text, load_with_doubts};
+use ringway_runtime::warn_limited;
 use serde::Deserialize;
 
 use crate::state_file::StateFile;
 
 /// Most bytes of grants.
 const GRANTS_MOST: u64 = 1 << 20;
+/// Where openers remember the path of the state file, and the text of the configuration file, and its most bytes.
+const STATE_AT: u64 = GRANTS_MOST + 4096;
+const TEXT_AT: u64 = 2 * GRANTS_MOST;
+const TEXT_MOST: u64 = 8 << 20;
 
 /// Something that the switch asks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Thing<'a> {
-    /// A socket to listen on.
+    /// A socket to listen on. Paths are [`real`]: what that takes is nobody else's time.
     Listener(&'a Path),
     /// The socket of a peer.
     Peer(&'a Path),
@@ -35,6 +40,9 @@ pub(super) enum Thing<'a> {
     Namespace(&'a str),
 }
 
+/// Most characters of a name in the log.
+const TOLD_MOST: usize = 300;
+
 /// Files that every configuration may name things of.
 const TABLES: [&str; 2] = ["/etc/passwd", "/etc/group"];
 
@@ -44,7 +52,7 @@ enum Named {
     Listener(PathBuf),
     Peer(PathBuf),
     File(PathBuf),
-    Device { name: String, netns: Option<String> },
+    Device { kind: &'static str, name: String, netns: Option<String> },
 }
 
 /// A line of grants: a section of the configuration, as an administrator gave it to a command.
@@ -78,12 +86,18 @@ pub(super) struct Allowed {
     lines: BTreeSet<String>,
     /// Everything is allowed.
     is_any: bool,
+    /// The configuration file, when it was read: device, inode, size and time.
+    seen: Option<(u64, u64, u64, i64, i64)>,
+    /// The runtime directory is there, and its path real.
+    has_directory: bool,
 }
 
 impl Allowed {
     pub(super) fn new(file: Option<PathBuf>, host: Host, grants: Option<File>) -> Self {
-        let runtime_dir = host.runtime_dir.canonicalize().unwrap_or_else(|_| host.runtime_dir.clone());
-        let host = Host { runtime_dir, ..host };
+        let directory = host.runtime_dir.canonicalize();
+        let has_directory = directory.is_ok();
+        let host = Host { runtime_dir: directory.unwrap_or_else(|_| host.runtime_dir.clone()), ..host };
+        let file = file.map(|file| std::path::absolute(&file).unwrap_or(file));
         let mut allowed = Self {
             file,
             host,
@@ -93,7 +107,10 @@ impl Allowed {
             state: None,
             lines: BTreeSet::new(),
             is_any: false,
+            seen: None,
+            has_directory,
         };
+        allowed.recall();
         allowed.look();
         // Of a daemon before, whose run-time ports this one has, too.
         let before = allowed.state_file().grants();
@@ -101,24 +118,30 @@ impl Allowed {
         allowed
     }
 
-    /// Says whether the switch may have this.
+    /// Says whether the switch may have this. Returns the path by which it is used, if it has one.
     ///
     /// # Errors
     /// It may not: the reason, for users.
-    pub(super) fn judge(&mut self, thing: Thing<'_>) -> Result<(), String> {
+    pub(super) fn judge(&mut self, thing: Thing<'_>) -> Result<PathBuf, String> {
+        // The switch makes the directory, perhaps after the start of this process.
+        if !self.has_directory
+            && let Ok(directory) = self.host.runtime_dir.canonicalize()
+        {
+            (self.host.runtime_dir, self.has_directory) = (directory, true);
+        }
         // A reload: what the file names now holds for what comes next.
         if let Thing::File(path) = thing
             && self.is_own(path)
         {
             self.look();
         }
-        if self.has(thing) {
-            return Ok(());
+        if let Some(path) = self.path_of(thing) {
+            return Ok(path);
         }
         // Somebody may have allowed it since.
         self.look();
-        if self.has(thing) {
-            return Ok(());
+        if let Some(path) = self.path_of(thing) {
+            return Ok(path);
         }
         let what = match thing {
             Thing::Listener(path) | Thing::Peer(path) => format!("socket {}", path.display()),
@@ -132,42 +155,50 @@ impl Allowed {
                 _ => "a device of a port without one".to_owned(),
             },
         };
-        let right = "use the command \"ringway\" on this machine, or name it in the configuration file and reload that";
-        tracing::warn!("the switch may not have {what}: {right}");
+        let right = "use the command \"ringway\" as root or as Ringway's user, or name it in the configuration file and reload that";
+        // The switch may say anything, and often.
+        let what: String = what.chars().take(TOLD_MOST).collect();
+        warn_limited(&format!("the switch may not have {what}: {right}"));
         Err(format!("the switch may not open {what}, because no administrator has allowed it: {right}"))
     }
 
     fn is_own(&self, path: &Path) -> bool {
-        self.file.as_deref().is_some_and(|own| path == own || real(path) == real(own))
+        self.file.as_deref().is_some_and(|own| path == own || path == real(own))
     }
 
-    fn has(&self, thing: Thing<'_>) -> bool {
+    /// Returns the path by which the thing is used: never the one that the switch sent, which can lead elsewhere a moment later.
+    fn path_of(&self, thing: Thing<'_>) -> Option<PathBuf> {
+        let named = |named: Named, path: PathBuf| (self.is_any || self.named.contains(&named)).then_some(path);
         match thing {
-            Thing::Listener(path) => {
-                let path = real(path);
-                let is_here = path.parent() == Some(&self.host.runtime_dir);
-                if is_here && path.file_name() == Some(OsStr::new(KEEPER_SOCKET)) {
-                    return false;
-                }
-                self.is_any || is_here || self.named.contains(&Named::Listener(path))
+            Thing::Listener(path) | Thing::Peer(path)
+                if self.in_runtime_dir(path).as_deref() == Some(OsStr::new(KEEPER_SOCKET)) =>
+            {
+                None
             }
+            Thing::Listener(path) => match self.in_runtime_dir(path) {
+                Some(name) => Some(self.host.runtime_dir.join(name)),
+                None => named(Named::Listener(path.to_owned()), path.to_owned()),
+            },
+            Thing::Peer(path) => named(Named::Peer(path.to_owned()), path.to_owned()),
             Thing::Record(path) => {
-                let path = real(path);
-                let is_record = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b".inflight-"));
-                is_record && path.parent() == Some(&self.host.runtime_dir)
+                let name = self.in_runtime_dir(path).filter(|name| name.as_bytes().starts_with(b".inflight-"));
+                name.map(|name| self.host.runtime_dir.join(name))
             }
-            Thing::File(path) => {
-                let is_table = TABLES.iter().any(|table| path == Path::new(table));
-                is_table || self.is_own(path) || self.named.contains(&Named::File(real(path)))
+            Thing::File(path) if self.is_own(path) => self.file.clone(),
+            Thing::File(path) if TABLES.iter().any(|table| path == Path::new(table)) => Some(path.to_owned()),
+            // No file that only a request has named.
+            Thing::File(path) => self.named.contains(&Named::File(path.to_owned())).then(|| path.to_owned()),
+            Thing::Device(port) => device_of(port).and_then(|device| named(device, PathBuf::new())),
+            Thing::Namespace(name) => {
+                let is_its = |named: &Named| matches!(named, Named::Device { netns: Some(netns), .. } if netns == name);
+                (self.is_any || self.named.iter().any(is_its)).then(PathBuf::new)
             }
-            _ if self.is_any => true,
-            Thing::Device(port) => device_of(port).is_some_and(|device| self.named.contains(&device)),
-            Thing::Namespace(name) => self
-                .named
-                .iter()
-                .any(|named| matches!(named, Named::Device { netns: Some(netns), .. } if netns == name)),
-            Thing::Peer(path) => self.named.contains(&Named::Peer(real(path))),
         }
+    }
+
+    /// The name of a file in the runtime directory itself.
+    fn in_runtime_dir(&self, path: &Path) -> Option<OsString> {
+        path.file_name().filter(|_| path.parent() == Some(&self.host.runtime_dir)).map(OsStr::to_owned)
     }
 
     /// Returns the state file, and what is written beside it: what was granted outlives the daemon as long as there is a state.
@@ -182,12 +213,16 @@ impl Allowed {
 
     /// Reads the configuration file, and new grants.
     fn look(&mut self) {
-        // A file with mistakes allows nothing new: no reload takes it either.
-        if let Some(loaded) = self.file.as_deref().and_then(|file| load_with_doubts(file, &self.host).ok()) {
-            self.allow(&loaded.config);
-            self.is_any = loaded.config.privileged.requests == Requests::Any;
-            // It is the one of the start, as for the switch.
-            self.state.get_or_insert(loaded.config.state.file);
+        // A file with mistakes allows nothing new: no reload takes it either. One that is as it was is not read again.
+        let seen = self.file.as_deref().and_then(|file| file.metadata().ok());
+        let seen = seen.map(|seen| (seen.dev(), seen.ino(), seen.len(), seen.mtime(), seen.mtime_nsec()));
+        let is_new = seen.is_none() || seen != self.seen;
+        self.seen = seen;
+        if let Some(loaded) =
+            self.file.as_deref().filter(|_| is_new).and_then(|file| load_with_doubts(file, &self.host).ok())
+        {
+            self.remember(&loaded.text, TEXT_AT);
+            self.take(&loaded.config);
         }
         let lines = self.new_grants();
         lines.lines().for_each(|line| self.grant(line));
@@ -213,16 +248,54 @@ impl Allowed {
         }
     }
 
+    fn take(&mut self, config: &Config) {
+        self.allow(config);
+        self.is_any = config.privileged.requests == Requests::Any;
+        if self.state.is_none() {
+            // It is the one of the start, as for the switch.
+            self.remember(&config.state.file.to_string_lossy(), STATE_AT);
+            self.state = Some(config.state.file.clone());
+        }
+    }
+
+    /// Writes what the next opener needs if the file is no longer what it was: behind the grants, in memory that the switch does not have.
+    fn remember(&self, text: &str, at: u64) {
+        let Some(file) = &self.grants else { return };
+        let bytes = [&(text.len() as u64).to_ne_bytes(), text.as_bytes()].concat();
+        if let Err(why) = file.write_all_at(&bytes, at) {
+            tracing::warn!("the next opener will not know what was allowed: {why}");
+        }
+    }
+
+    /// Allows what the file named when the opener before read it.
+    fn recall(&mut self) {
+        let text = |at: u64| {
+            let file = self.grants.as_ref()?;
+            let mut length = [0; 8];
+            file.read_exact_at(&mut length, at).ok()?;
+            let length = u64::from_ne_bytes(length).min(TEXT_MOST);
+            let mut bytes = vec![0; length as usize];
+            file.read_exact_at(&mut bytes, at + 8).ok()?;
+            String::from_utf8(bytes).ok()
+        };
+        let (state, text) = (text(STATE_AT), text(TEXT_AT).filter(|text| !text.is_empty()));
+        let loaded = text.zip(self.file.as_deref()).and_then(|(text, file)| load_text(file, text, &self.host).ok());
+        if let Some(loaded) = loaded {
+            self.state = state.map(PathBuf::from);
+            self.take(&loaded.config);
+        }
+    }
+
     /// The grants that came since the last look.
     fn new_grants(&mut self) -> String {
         let Some(file) = &self.grants else { return String::new() };
-        let length = file.metadata().map_or(0, |about| about.len()).min(GRANTS_MOST);
-        let mut bytes = vec![0; length.saturating_sub(self.read) as usize];
-        if bytes.is_empty() || file.read_exact_at(&mut bytes, self.read).is_err() {
-            return String::new();
-        }
-        self.read = length;
-        String::from_utf8_lossy(&bytes).into_owned()
+        let mut bytes = vec![0; (GRANTS_MOST - self.read) as usize];
+        let Ok(length) = file.read_at(&mut bytes, self.read) else { return String::new() };
+        // Whole lines; behind them the memory is empty, or has what openers remember.
+        let end = bytes[..length].iter().position(|byte| *byte == 0).unwrap_or(length);
+        let end = bytes[..end].iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        self.read += end as u64;
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
 
     fn allow(&mut self, config: &Config) {
@@ -246,7 +319,8 @@ impl Allowed {
 fn device_of(port: &Port) -> Option<Named> {
     match port.settings.own().end() {
         End::Device { device, netns } => {
-            Some(Named::Device { name: device.to_owned(), netns: netns.map(str::to_owned) })
+            let kind = port.kind().as_str();
+            Some(Named::Device { kind, name: device.to_owned(), netns: netns.map(str::to_owned) })
         }
         _ => None,
     }
@@ -262,7 +336,8 @@ pub(super) fn port(name: &str, keys: &serde_json::Map<String, serde_json::Value>
 }
 
 /// Returns the path in the real path of its folder, so that the same file has one name.
-fn real(path: &Path) -> PathBuf {
+pub(super) fn real(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-    folder.zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
+    folder.zip(path.file_name()).map_or_else(|| path.clone(), |(folder, name)| folder.join(name))
 }

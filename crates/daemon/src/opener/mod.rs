@@ -16,11 +16,11 @@ use ringway_config::Host;
 use ringway_config::kinds::finding::{answer_about_device, answer_about_namespace};
 use ringway_keeper::NotStarted;
 use ringway_keeper::opener::{Answered, Ask, Kind, Refusal, Reply, Said, open_here, run};
-use ringway_port::{answer_about_socket, start_closer_for_switch};
+use ringway_port::{answer_about_buffer, answer_about_socket, start_closer_for_switch};
 use ringway_port_device::answer_about_tags;
 use ringway_port_vhost_user::answer_about_record;
 
-use allowed::{Allowed, Thing};
+use allowed::{Allowed, Thing, real};
 
 /// What an opener is for.
 #[derive(Debug)]
@@ -56,23 +56,35 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
         allowed.lock().judge(thing).map_err(refused)
     };
     match ask {
-        Ask::Bind { path, .. } | Ask::Remove { path, .. } => {
-            judge(Thing::Listener(path))?;
-            answer_about_socket(ask, file)
+        Ask::Bind { path, access } => {
+            let path = judge(Thing::Listener(&real(path)))?;
+            answer_about_socket(&Ask::Bind { path, access: access.clone() }, file)
+        }
+        Ask::Remove { path, identity } => {
+            let path = judge(Thing::Listener(&real(path)))?;
+            answer_about_socket(&Ask::Remove { path, identity: *identity }, file)
         }
         Ask::Connect { path } => {
-            judge(Thing::Peer(path))?;
-            answer_about_socket(ask, file)
+            let path = judge(Thing::Peer(&real(path)))?;
+            answer_about_socket(&Ask::Connect { path }, file)
         }
         Ask::Read { path } => {
-            judge(Thing::File(path))?;
-            let file = open_here(path).map_err(|why| Refusal::from(&why))?;
+            let file = open_here(&judge(Thing::File(&real(path)))?).map_err(|why| Refusal::from(&why))?;
+            Ok(Reply { said: Said::Done, files: vec![file.into()] })
+        }
+        Ask::ReadState { older } => {
+            let (state, _) = allowed.lock().kept();
+            let file = state.open_to_read(*older).map_err(|why| Refusal::from(&why))?;
             Ok(Reply { said: Said::Done, files: vec![file.into()] })
         }
         Ask::State => write_state(allowed, file).map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why)),
-        Ask::Record { path, .. } | Ask::EndRecord { path, .. } => {
-            judge(Thing::Record(path))?;
-            answer_about_record(ask)
+        Ask::Record { path, size } => {
+            let path = judge(Thing::Record(&real(path)))?;
+            answer_about_record(&Ask::Record { path, size: *size })
+        }
+        Ask::EndRecord { path, identity, keep } => {
+            let path = judge(Thing::Record(&real(path)))?;
+            answer_about_record(&Ask::EndRecord { path, identity: *identity, keep: *keep })
         }
         Ask::Device { port, keys, only, left } => {
             let invalid = || Refusal::from(&io::Error::from(io::ErrorKind::InvalidInput));
@@ -81,6 +93,7 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             answer_about_device(wanted.settings.own(), &wanted.mac, only.as_ref(), left.clone(), file)
         }
         Ask::Closer => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
+        Ask::SendBuffer { bytes } => answer_about_buffer(*bytes, file),
         Ask::Tags { .. } => answer_about_tags(ask, file),
         Ask::Namespace { name } => {
             judge(Thing::Namespace(name))?;

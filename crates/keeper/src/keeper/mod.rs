@@ -344,6 +344,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 // What it said before its end holds. Signals are for the next one.
                 self.hear(&mut serving);
                 let (status, socket) = serving.switch.end();
+                // A successor does not wait for it.
+                if status.success() {
+                    serving.opening.end();
+                }
                 // What is unread in it may have files.
                 self.store.refuse(Arc::into_inner(socket).into_iter().collect());
                 let hung = serving.hung.zip(self.store.page()).filter(|_| is_by_kill(&status));

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, Shutdown, shutdown};
 
 use super::grants::Grants;
 use super::switch::{SEND_AGAIN, Switch, has_ended};
@@ -14,6 +15,9 @@ use crate::message::{Message, send};
 
 /// Least time between two starts.
 const START_EVERY: Duration = Duration::from_secs(1);
+
+/// Longest wait for its end.
+const ENDED_WITHIN: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// The opener of one switch. Dropping this ends it.
 #[derive(Debug)]
@@ -46,6 +50,13 @@ impl Opening {
     /// When to look again, whatever happens.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         self.start_at.filter(|_| self.process.is_none()).into_iter().chain(self.tell_at).min()
+    }
+
+    /// Ends the opener after the switch, when it has done what that asked last, so that nothing is removed or made later.
+    pub(super) fn end(self) {
+        let Some(process) = &self.process else { return };
+        let _ = shutdown(&*process.socket, Shutdown::Both);
+        let _ = poll(&mut [PollFd::new(&process.process, PollFlags::IN)], Some(&ENDED_WITHIN));
     }
 
     /// Starts the opener if there is none, and tells the switch.

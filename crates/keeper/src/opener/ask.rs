@@ -73,6 +73,11 @@ pub enum Ask {
         /// The path.
         path: PathBuf,
     },
+    /// Let the socket beside this have so many bytes of frames under way, beyond what the machine lets everybody have. The answer is [`Said::Done`].
+    SendBuffer {
+        /// The bytes, 4 MiB at most.
+        bytes: u32,
+    },
     /// Start the compiler of forwarding programs. The answer is [`Said::Done`], with its standard input, output and error, and a pipe that says how
     /// it ended: the raw status, four bytes. It is ended when nobody has the pipe's other end any more.
     Compile,
@@ -80,6 +85,11 @@ pub enum Ask {
     Closer,
     /// Replace the state file by the contents of the memory file beside this; without one, remove it. The answer is [`Said::Done`].
     State,
+    /// Open the state file for reading. The answer is [`Said::Done`], with the file.
+    ReadState {
+        /// That of the runtime directory, where the configuration names another one.
+        older: bool,
+    },
     /// Open the in-flight record of a port, whose file has so many bytes. The answer is [`Said::Done`], with the locked file.
     Record {
         /// The path.

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -15,6 +16,9 @@ use crate::message::{receive_files, send_bytes};
 
 /// Most questions that wait for the kernel at a time.
 const THREADS_MOST: usize = 128;
+
+/// Longest time for answers after the end of the switch.
+const FINISHED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What came of a question.
 pub type Answered = Result<Reply, Refusal>;
@@ -42,7 +46,7 @@ fn serve(socket: OwnedFd, answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send 
     loop {
         let (length, files) = match receive_files(&*socket, &mut bytes, RecvFlags::empty()) {
             // Without a descriptor for a file, its question is refused.
-            Ok((0, _)) | Err(Errno::CONNRESET) => return,
+            Ok((0, _)) | Err(Errno::CONNRESET) => return finish(&running),
             Ok(received) => received,
             Err(why) => {
                 tracing::error!("the opener cannot hear the switch: {why}");
@@ -69,6 +73,14 @@ fn serve(socket: OwnedFd, answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send 
             running.fetch_sub(1, Ordering::AcqRel);
             say(&socket, token, Err(Refusal::from(&why)));
         }
+    }
+}
+
+/// Waits for what the switch had asked before its end: files that it wanted to be removed.
+fn finish(running: &AtomicUsize) {
+    let until = Instant::now() + FINISHED_WITHIN;
+    while running.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -15,6 +15,8 @@ use crate::message::{receive_files, send_bytes};
 
 /// Longest wait for the opener to take a question. It takes each at once, unless it was stopped.
 const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// Longest wait for an answer while the opener owes one and gives none: a caller with many questions waits for one of them only.
+const LATE_WITHIN: Duration = Duration::from_millis(20);
 
 /// The opener, as the switch sees it. Clones are the same one. The default has none: this process opens for itself.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +27,8 @@ pub struct Opener(Option<Arc<Mutex<Asked>>>);
 struct Asked {
     /// A thread hears answers.
     listens: bool,
+    /// An answer did not come in time, and no other one has since.
+    is_late: bool,
     socket: Option<Arc<OwnedFd>>,
     next: u64,
     waiting: HashMap<u64, Sender<Result<Reply, Refusal>>>,
@@ -46,6 +50,7 @@ impl Opener {
         let (before, listens) = {
             let mut asked = asked.lock();
             asked.waiting.clear();
+            asked.is_late = false;
             (asked.socket.replace(Arc::clone(&socket)), asked.listens)
         };
         // Its thread reads the end.
@@ -93,23 +98,31 @@ fn start(asked: &Arc<Mutex<Asked>>, socket: Arc<OwnedFd>) {
 fn ask_at(asked: &Mutex<Asked>, ask: &Ask, files: &[BorrowedFd<'_>], within: Duration) -> io::Result<Reply> {
     let gone = || io::Error::other("the process that opens devices and sockets has ended: another one is started");
     let (answered, answer) = channel();
-    let (socket, token) = {
+    let (socket, token, is_late) = {
         let mut asked = asked.lock();
         asked.next += 1;
         let token = asked.next;
         let socket = asked.socket.clone().ok_or_else(gone)?;
         asked.waiting.insert(token, answered);
-        (socket, token)
+        (socket, token, asked.is_late)
     };
+    let within = if is_late { within.min(LATE_WITHIN) } else { within };
     let mut bytes = token.to_ne_bytes().to_vec();
     let written = serde_json::to_writer(&mut bytes, ask).map_err(io::Error::from);
     let fits =
         written.and_then(|()| if bytes.len() <= BYTES_MOST { Ok(()) } else { Err(io::ErrorKind::FileTooLarge.into()) });
-    let sent = fits.and_then(|()| Ok(send_bytes(&*socket, &bytes, files, SendFlags::empty())?));
+    let sent = fits.and_then(|()| {
+        // One that is late may read nothing.
+        let flags = if is_late { SendFlags::DONTWAIT } else { SendFlags::empty() };
+        Ok(send_bytes(&*socket, &bytes, files, flags)?)
+    });
     let answer = sent.and_then(|()| match answer.recv_timeout(within) {
         Ok(answer) => answer.map_err(io::Error::from),
         Err(RecvTimeoutError::Disconnected) => Err(gone()),
-        Err(RecvTimeoutError::Timeout) => Err(io::Error::new(io::ErrorKind::TimedOut, "the kernel has not answered")),
+        Err(RecvTimeoutError::Timeout) => {
+            asked.lock().is_late = true;
+            Err(io::Error::new(io::ErrorKind::TimedOut, "the process that opens devices and sockets has not answered"))
+        }
     });
     // An answer that comes later is closed.
     asked.lock().waiting.remove(&token);
@@ -124,7 +137,11 @@ fn listen(asked: &Mutex<Asked>, socket: &Arc<OwnedFd>) {
         let Some((token, said)) = bytes[..length].split_first_chunk::<8>() else { break };
         let said: Result<Result<Said, Refusal>, _> = serde_json::from_slice(said);
         let Ok(said) = said else { break };
-        let waiting = asked.lock().waiting.remove(&u64::from_ne_bytes(*token));
+        let waiting = {
+            let mut asked = asked.lock();
+            asked.is_late = false;
+            asked.waiting.remove(&u64::from_ne_bytes(*token))
+        };
         let reply = said.map(|said| Reply { said, files });
         let unwanted = match waiting {
             Some(waiting) => waiting.send(reply).err().map(|unsent| unsent.0),

@@ -79,7 +79,7 @@ pub use observer::Observer;
 pub use own_socket::listen_at;
 pub use peer::Peer;
 pub use peer_process::{peer_process, peer_user};
-pub use placing::{answer_about_socket, remove_socket};
+pub use placing::{answer_about_buffer, answer_about_socket, remove_socket};
 pub use receiver::{Attached, Framing, Received, Receiver};
 pub use role::Role;
 pub use service::{Protocol, Service, Socket};

@@ -2,7 +2,7 @@
 //! makes the sockets, and the opener does this with them.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +11,13 @@ use ringway_keeper::Link;
 use ringway_keeper::opener::{Access, Answered, Ask, Identity, Opener, Refusal, Said};
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use super::access::SocketAccess;
 use super::files::refuse_files;
 
+/// Most bytes of a send buffer.
+const BUFFER_MOST: u32 = 4 << 20;
 /// Longest wait for the opener. A path on a file system that does not answer costs its own port.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -68,8 +70,10 @@ pub fn remove_socket(keeper: &Link, path: &Path) {
 ///
 /// # Errors
 /// The kernel refuses, or the question is about something else.
-pub fn answer_about_socket(ask: &Ask, socket: Option<std::os::fd::OwnedFd>) -> Answered {
+pub fn answer_about_socket(ask: &Ask, socket: Option<OwnedFd>) -> Answered {
     let no_socket = || Refusal::from(&io::Error::from(ErrorKind::InvalidInput));
+    // What is done with it would be done with a file, too.
+    let socket = socket.filter(|socket| sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX));
     let done = match ask {
         Ask::Bind { path, access } => {
             let access = SocketAccess::from(access.clone());
@@ -87,6 +91,19 @@ pub fn answer_about_socket(ask: &Ask, socket: Option<std::os::fd::OwnedFd>) -> A
         _ => Err(ErrorKind::InvalidInput.into()),
     };
     done.map(Into::into).map_err(|why| Refusal::from(&why))
+}
+
+/// Does what the switch asks the opener about a socket's buffer.
+///
+/// # Errors
+/// The kernel refuses, or the socket is another one.
+pub fn answer_about_buffer(bytes: u32, socket: Option<OwnedFd>) -> Answered {
+    let widen = || {
+        let socket = socket.filter(|socket| sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX));
+        let socket = socket.filter(|_| bytes <= BUFFER_MOST).ok_or(Errno::INVAL)?;
+        sockopt::set_socket_send_buffer_size_force(&socket, bytes as usize)
+    };
+    widen().map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why.into()))
 }
 
 /// Binds a socket to `path`, for this user alone until `open` has given the path to others.

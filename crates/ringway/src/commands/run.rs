@@ -10,7 +10,7 @@ use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
 use ringway_daemon::serve::{
-    Event, FLUSH_WITHIN, Options, begin, check, check_version, configuration_left, give_up_some, serve,
+    Event, FLUSH_WITHIN, Options, begin, check, check_version, configuration_left, give_up, give_up_some, serve,
 };
 use ringway_daemon::{log, opener};
 use ringway_keeper::{Link, Predecessor, Role, State};
@@ -24,7 +24,8 @@ use crate::{closer, journal, keeper, service_manager};
 /// again and changes only what differs. Exits 78 if the configuration has mistakes, or cannot be read. Feeds the watchdog of
 /// systemd (WatchdogSec=) as long as all pollers and the control thread go on.
 ///
-/// The process that is started is the keeper. It starts the switch as a second process, and another one at once when the switch dies, or ends
+/// The process that is started is the keeper. It starts the switch, which has no privileges and no access to files, and a process that opens devices
+/// and sockets for it; and another switch at once when the switch dies, or ends
 /// with status 70 because a thread that everything needs has failed. TAP devices with their addresses and routes, the switch's
 /// own sockets and what commands changed stay; who connects meanwhile waits.
 #[derive(Debug, clap::Args)]
@@ -39,7 +40,7 @@ pub struct Args {
     /// Only say whether the configuration is valid, and warn of what is missing on this machine
     #[arg(long)]
     check: bool,
-    /// One process instead of two: nothing outlives a crash of the switch. For debuggers
+    /// One process instead of three: nothing outlives a crash of the switch, which keeps its privileges. For debuggers
     #[arg(long)]
     no_keeper: bool,
 }
@@ -71,6 +72,12 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     if role == Some(Role::Check) {
         return check_left(&link, args.config.as_deref(), &host);
     }
+    if link.predecessor().is_some()
+        && let Err(error) = give_up(&link)
+    {
+        complain("run", &error.to_string());
+        return ExitCode::FAILURE;
+    }
     let deaths = begin(&link);
     give_up_some(&link, &deaths);
     let loaded = match &args.config {
@@ -100,6 +107,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         file,
         text,
         config,
+        host,
         closer: Some(closer::command),
         watchdog,
         keeper: link.clone(),

@@ -11,7 +11,7 @@ use ringway_testing::child::Ended;
 use serde_json::Value;
 
 /// Sends a request unchanged. Returns the status and the body.
-fn ask(daemon: &Daemon, request: &str, body: &str) -> (u16, String) {
+pub fn ask(daemon: &Daemon, request: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(daemon.runtime_dir().join("control.sock")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!(

@@ -10,6 +10,7 @@ mod lasting;
 mod log;
 mod missing;
 mod poison;
+mod sandbox;
 mod sockets;
 mod state;
 mod warnings;

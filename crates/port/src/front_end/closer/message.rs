@@ -11,6 +11,9 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
+/// The argument of a closer that ends with who has started it.
+pub(in crate::front_end) const ENDS_WITH_PARENT: &str = "ends-with-parent";
+
 /// Most files in one message (`SCM_MAX_FD`).
 pub(super) const MOST_FILES: usize = 253;
 const BYTES: usize = 32;

@@ -11,8 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
+use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::message::{ANY_FILES, Message, Taking, receive, receive_files, send};
+use super::message::{ANY_FILES, ENDS_WITH_PARENT, Message, Taking, receive, receive_files, send};
 use crate::front_end::closing::{Process, are_closes_done, close_in_closer, take_in_closer};
 use crate::front_end::descriptor::is_eventfd;
 use crate::guest::check_backing;
@@ -41,6 +42,9 @@ struct Kept {
 /// Runs the closer in a process of its own. The switch is at the other end of the standard input.
 pub fn run() {
     detach();
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == ENDS_WITH_PARENT) {
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
     if let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) {
         serve(&Arc::new(socket));
     }

@@ -5,17 +5,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use ringway_keeper::opener::{Answered, Ask, Opener, Refusal, Reply, Said, of_process};
 use ringway_runtime::fatal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal};
 
-use super::message::{Message, send};
+use super::message::{ENDS_WITH_PARENT, Message, send};
 use super::process::serve;
 
+/// Most closers that the opener has at a time: one, and one that it takes the place of.
+const ALIVE_MOST: usize = 4;
 /// Longest wait for the opener.
 const STARTED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -54,13 +58,41 @@ fn spawn(mut command: Command, socket: OwnedFd) -> io::Result<Child> {
 /// # Errors
 /// It cannot be started.
 pub fn start_for_switch(command: Command, socket: Option<OwnedFd>) -> Answered {
-    let start = || {
-        let mut child = spawn(command, socket.ok_or(io::ErrorKind::InvalidInput)?)?;
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    let socket = socket.filter(|socket| {
+        sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
+    });
+    let start = move |mut command: Command, socket: OwnedFd| {
+        // It ends with the thread that has started it, whatever the switch has told it.
+        command.arg(ENDS_WITH_PARENT);
+        let child = spawn(command, socket)?;
         let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-        std::thread::Builder::new().name("closer".to_owned()).spawn(move || child.wait())?;
-        Ok(Reply { said: Said::Done, files: vec![process] })
+        Ok::<_, io::Error>((child, process))
     };
-    start().map_err(|why: io::Error| Refusal::from(&why))
+    let begin = || {
+        let socket = socket.ok_or(io::ErrorKind::InvalidInput)?;
+        if ALIVE.fetch_add(1, Ordering::Relaxed) >= ALIVE_MOST {
+            ALIVE.fetch_sub(1, Ordering::Relaxed);
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let (said, started) = channel();
+        let run = move || {
+            match start(command, socket) {
+                Ok((mut child, process)) => {
+                    let _ = said.send(Ok(process));
+                    let _ = child.wait();
+                }
+                Err(why) => _ = said.send(Err(why)),
+            }
+            ALIVE.fetch_sub(1, Ordering::Relaxed);
+        };
+        let thread = std::thread::Builder::new().name("closer".to_owned()).spawn(run);
+        thread.inspect_err(|_| _ = ALIVE.fetch_sub(1, Ordering::Relaxed))?;
+        started.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+    };
+    let started = begin().map_err(|why: io::Error| Refusal::from(&why))?;
+    Ok(Reply { said: Said::Done, files: vec![started] })
 }
 
 /// A process that closes.

@@ -159,7 +159,8 @@ fn another_closer_takes_the_place_of_one_that_is_killed() {
     served(&front);
     drop((call, front));
     daemon.until_state("vm", "waiting");
-    others_go_on(&daemon, before);
+    // The new one is known by a descriptor.
+    others_go_on(&daemon, (before.0 + 1, before.1));
     assert!(daemon.stop().success());
     drop(watcher);
 }
