@@ -6,11 +6,15 @@ use ringway_config::kinds::access::may_give_away;
 use ringway_keeper::opener::use_in_process;
 use ringway_keeper::{Link, NotStarted};
 use ringway_memory::can_limit_holes;
-use ringway_sandbox::{Files, Missing, Refusal, give_up_calls, give_up_files, give_up_privileges};
-
 use ringway_runtime::log;
+use ringway_sandbox::{Files, Missing, Refusal, give_up_calls, give_up_files, give_up_privileges};
+use rustix::system::uname;
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::inject;
+
+/// The version of Linux from which on another process can map the rings of an XDP socket.
+const SEPARATE_RINGS: (u32, u32) = (6, 4);
 
 /// Gives up privileges and files, once, and starts the threads that hear the log's lines, the keeper and the opener. A successor does this before it
 /// looks at anything that was left: the switch before may have been in a client's hands.
@@ -22,12 +26,32 @@ pub fn begin(keeper: &Link) -> Result<(), NotStarted> {
     if BEGUN.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    let missing = if keeper.is_kept() { give_up_first() } else { Vec::new() };
+    let missing = match keeps_privileges() {
+        _ if !keeper.is_kept() => Vec::new(),
+        Some(why) => {
+            keeper.open_here();
+            vec![why]
+        }
+        None => give_up_first(),
+    };
     log::start();
     missing.iter().for_each(|missing| tracing::warn!("{missing}"));
     keeper.listen()?;
     use_in_process(keeper.opener());
     Ok(())
+}
+
+/// Says why the switch of this machine keeps its privileges: before Linux 6.4, the rings of a bound XDP socket are mapped by the process that has made it.
+/// Without privileges there are no XDP ports to be opened.
+fn keeps_privileges() -> Option<Missing> {
+    let is_privileged = capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::NET_RAW));
+    let release = uname();
+    let release = release.release().to_str().unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    (is_privileged && version < SEPARATE_RINGS).then(|| {
+        format!("the switch keeps its privileges and its access to files: Linux {release} is older than 6.4, and XDP ports need both")
+    })
 }
 
 /// Gives up privileges and files. This process has one thread yet: what others would keep, they would have for all.
@@ -39,7 +63,10 @@ fn give_up_first() -> Vec<Missing> {
 }
 
 /// Gives up system calls, when all processes have been started that the switch starts itself.
-pub fn give_up_rest() -> Vec<Missing> {
+pub fn give_up_rest(keeper: &Link) -> Vec<Missing> {
+    if !keeper.has_opener() {
+        return Vec::new();
+    }
     let refusal = if inject::kills() { Refusal::Kill } else { Refusal::Error };
     give_up_calls(refusal).err().into_iter().collect()
 }

@@ -165,7 +165,7 @@ pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeErr
         ringway_port::start_closer(closer);
     }
     if keeper.is_kept() {
-        sandbox::give_up_rest().iter().for_each(|missing| tracing::warn!("{missing}"));
+        sandbox::give_up_rest(&keeper).iter().for_each(|missing| tracing::warn!("{missing}"));
     }
     let result = runtime.block_on(run(&claim, state, kept, options, notify));
     // With what the tasks of the API still have.

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -83,6 +83,8 @@ struct Inner {
     /// Who waits for a name to be released.
     waiting: Mutex<HashMap<u64, Sender<()>>>,
     opener: Opener,
+    /// The opener is not asked.
+    opens_itself: AtomicBool,
 }
 
 impl Link {
@@ -133,6 +135,7 @@ impl Link {
             hand_over: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             waiting: Mutex::default(),
             opener,
+            opens_itself: AtomicBool::new(false),
         };
         let inner = Arc::new(inner);
         for name in cut {
@@ -162,7 +165,21 @@ impl Link {
     /// What opens for the switch what it may not open itself. Without a keeper there is none.
     #[must_use]
     pub fn opener(&self) -> Opener {
-        self.0.as_ref().map_or_else(Opener::default, |inner| inner.opener.clone())
+        let asked = self.0.as_ref().filter(|inner| !inner.opens_itself.load(Ordering::Relaxed));
+        asked.map_or_else(Opener::default, |inner| inner.opener.clone())
+    }
+
+    /// Returns true if there is an opener, and it is asked.
+    #[must_use]
+    pub fn has_opener(&self) -> bool {
+        self.0.as_ref().is_some_and(|inner| !inner.opens_itself.load(Ordering::Relaxed))
+    }
+
+    /// Opens for itself from now on: this process keeps its privileges.
+    pub fn open_here(&self) {
+        if let Some(inner) = &self.0 {
+            inner.opens_itself.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The switch before this one, if there was one.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::holders::{Holder, NEEDS, Program, can_hold};
 use ringway_scenes::{Daemon, PATIENCE, frame, receive, ringway, send, until};
-use ringway_testing::child::{Ended, thread_states};
+use ringway_testing::child::{Ended, children, thread_states};
 use ringway_testing::skip;
 use ringway_testing::skip::is_root;
 
@@ -22,8 +22,10 @@ fn begin(daemon: &Daemon, args: &[&str]) -> Ended {
 /// Waits until a thread of the daemon waits for the lock. Returns at once when nobody holds it any more.
 fn until_waiting(daemon: &Daemon, lock: &Holder) {
     until("the daemon waits for the kernel", || {
-        // The keeper closes a device last.
-        !lock.holds() || [daemon.pid(), daemon.keeper()].into_iter().any(|of| thread_states(of).contains(&'D'))
+        // The opener opens a device, and the keeper closes it last.
+        let openers = children(daemon.keeper(), "ringway-opener");
+        let mut processes = [daemon.pid(), daemon.keeper()].into_iter().chain(openers);
+        !lock.holds() || processes.any(|of| thread_states(of).contains(&'D'))
     });
 }
 

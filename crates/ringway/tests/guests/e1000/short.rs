@@ -43,7 +43,8 @@ fn guests_with_unmodified_drivers_talk_pass_their_self_test_and_outlive_ringway(
     (0..2).for_each(|from| load(&guests[from], &address(1 - from, REMOVABLE)).unwrap());
     for (number, guest) in guests.iter().enumerate() {
         daemon.ok(&["port", "del", &port(number, REMOVABLE)]);
-        guest.ok("killall ping").unwrap();
+        // It has ended by itself if its NIC went first.
+        guest.run("killall ping").unwrap();
     }
 }
 
