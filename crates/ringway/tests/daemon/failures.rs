@@ -653,7 +653,8 @@ fn a_disk_that_does_not_answer_keeps_nobody_from_changing_ports() {
     // After a defect it is tried again.
     daemon.inject("state-file", "panic");
     assert_eq!(daemon.run(&["port", "set", "x", "weight=2"]), Some(0));
-    assert!(daemon.log().contains("when it wrote the state file"), "{}", daemon.log());
+    // The command does not wait for the log.
+    until("it is told", || daemon.log().contains("when it wrote the state file"));
     until("it is written", || std::fs::read_to_string(&state).unwrap().contains("weight = 2"));
     daemon.signal(Signal::TERM);
     until("the daemon ends", || daemon.ended() == Some(Some(0)));
