@@ -23,7 +23,7 @@ const CASES: &[(&str, &[&str])] = &[
     (
         "[colour]\n",
         &[
-            "r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, memory, port, sockets, state, switch",
+            "r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, memory, port, privileged, sockets, state, switch",
         ],
     ),
     (

@@ -96,9 +96,15 @@ impl Daemon {
     /// Starts one process without a keeper, for what is about the end of a switch itself.
     #[must_use]
     pub fn start_alone(config: &str) -> Self {
+        Self::start_alone_by(&[], config)
+    }
+
+    /// The same through a command that executes its arguments.
+    #[must_use]
+    pub fn start_alone_by(way: &[&str], config: &str) -> Self {
         let dir = directory();
         std::fs::write(dir.path().join("ringway.toml"), config).unwrap();
-        Self::start_with(dir, &[], &["--no-keeper"])
+        Self::start_with(dir, way, &["--no-keeper"])
     }
 
     /// The same with the configuration `ringway.toml` of this directory, which it keeps.

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use ringway_client::{Port, Shape};
-use ringway_scenes::{Daemon, until, whole};
+use ringway_scenes::{Daemon, PATIENCE_VARIABLE, until, whole};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clients::Other;
 use crate::raw::Raw;
-use crate::scene::{Scene, impatient, turn};
+use crate::scene::{Scene, turn};
 
 /// The smallest port, because these tests need many ports.
 const SMALL: Shape =
@@ -79,7 +79,9 @@ fn hundreds_of_ports_at_once_come_and_go() {
 #[test]
 fn without_descriptors_clients_are_refused_and_later_let_in_again() {
     let turn = turn();
-    let daemon = impatient(&["prlimit", "--nofile=96:96"], "[switch.lan0]\n");
+    // One process, with privileges: without them, what all of this user's programs have sent and nobody has received counts for the limit, too.
+    let way = ["env", "-u", PATIENCE_VARIABLE, "prlimit", "--nofile=96:96"];
+    let daemon = Daemon::start_alone_by(&way, "[switch.lan0]\n");
     let scene = Scene::with(turn, daemon);
     let socket = scene.daemon.runtime_dir().join("attach.sock");
     for _ in 0..3 {

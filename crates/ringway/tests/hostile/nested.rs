@@ -51,7 +51,7 @@ fn devices() -> Namespace {
 #[test]
 fn no_epoll_instance_of_the_daemon_is_in_another_whatever_ports_there_are() {
     let namespace = devices();
-    let scene = Scene::with(turn(), impatient(&[], &every_kind(&namespace)));
+    let scene = Scene::with(turn(), impatient(&every_kind(&namespace)));
     let _front = vhost::FrontEnd::attach(&scene, 1);
     let _nic = e1000::Nic::attach(&scene, "nic");
     let _far = UnixStream::connect(scene.daemon.runtime_dir().join("far.sock")).expect("a port listens");

@@ -19,8 +19,8 @@ pub fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// Starts a daemon with the limits of users: attackers make it wait.
-pub fn impatient(way: &[&str], config: &str) -> Daemon {
-    Daemon::start_by(&[&["env", "-u", PATIENCE_VARIABLE], way].concat(), config)
+pub fn impatient(config: &str) -> Daemon {
+    Daemon::start_by(&["env", "-u", PATIENCE_VARIABLE], config)
 }
 
 pub struct Scene {
@@ -38,7 +38,7 @@ impl Scene {
 
     pub fn start_with(config: &str) -> Self {
         let turn = turn();
-        Self::with(turn, impatient(&[], config))
+        Self::with(turn, impatient(config))
     }
 
     pub fn with(turn: MutexGuard<'static, ()>, daemon: Daemon) -> Self {
