@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_config::changes::section::{Id, Part, Section};
 use ringway_config::kinds::contract::End;
-use ringway_config::{Config, Host, Name, Port, Requests, load_text, load_with_doubts};
+use ringway_config::{Config, Host, Name, Port, ProgramKeys, Requests, load_text, load_with_doubts};
 use ringway_runtime::warn_limited;
 use serde::Deserialize;
 
@@ -231,6 +231,17 @@ impl Allowed {
     /// Allows what is in a line. One of another version allows nothing.
     fn grant(&mut self, line: &str) {
         let Ok(Grant { of, keys }) = serde_json::from_str(line) else { return };
+        if let Of::Switch(_) = of {
+            // A command may give one key of a table alone, which is no whole section.
+            let nested = keys.get("forwarding").and_then(|table| table.as_object()).into_iter().flatten();
+            let alone = keys.iter().filter_map(|(key, value)| Some((key.strip_prefix("forwarding.")?, value)));
+            let all = nested.map(|(key, value)| (key.as_str(), value)).chain(alone);
+            let paths = all.filter(|(key, _)| ProgramKeys::PATHS.contains(key)).filter_map(|(_, value)| value.as_str());
+            let named: Vec<_> = paths.map(|path| Named::File(real(Path::new(path)))).collect();
+            self.named.extend(named);
+            self.lines.insert(line.to_owned());
+            return;
+        }
         let mut config = Config::default();
         let mut section = Section(keys.into_iter().collect());
         let (part, name) = match of {
