@@ -93,7 +93,7 @@ pub fn forward_lines(pipe: impl Read + Send + 'static, send: Sender<String>) {
     std::thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
 }
 
-/// Processes of this name whose parent is this one, and which have not ended.
+/// Processes of this name whose parent is this one, and which have not begun to end.
 ///
 /// # Panics
 /// There is no `/proc`.
@@ -104,12 +104,12 @@ pub fn children(parent: u32, name: &str) -> Vec<u32> {
     processes.filter(|process| is_child(*process, parent, name)).collect()
 }
 
-/// Returns true if the process has this name and this parent, and has not ended.
+/// Returns true if the process has this name and this parent, and has not begun to end.
 #[must_use]
 pub fn is_child(id: u32, parent: u32, name: &str) -> bool {
     let Some(stat) = stat(id) else { return false };
     let its_parent = stat.state.split(' ').nth(1).and_then(|parent| parent.parse().ok());
-    !stat.has_ended() && stat.name == name && its_parent == Some(parent)
+    !stat.has_ended() && !stat.is_ending() && stat.name == name && its_parent == Some(parent)
 }
 
 /// Returns true if there is such a process, and one of its threads has not ended, whether or not the process has been waited for. What it
@@ -129,6 +129,12 @@ struct Stat {
 impl Stat {
     fn has_ended(&self) -> bool {
         self.state.starts_with(['Z', 'X'])
+    }
+
+    /// Its first thread executes nothing any more (`PF_EXITING` in the flags, the seventh field from the state on).
+    fn is_ending(&self) -> bool {
+        let flags = self.state.split(' ').nth(6).and_then(|flags| flags.parse::<u64>().ok());
+        flags.is_some_and(|flags| flags & 4 != 0)
     }
 }
 

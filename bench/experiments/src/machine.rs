@@ -112,14 +112,16 @@ pub fn child_named(parent: u32, name: &str) -> io::Result<Pid> {
     for entry in fs::read_dir("/proc")? {
         let stat = fs::read_to_string(entry?.path().join("stat")).unwrap_or_default();
         // The name in parentheses may hold anything.
-        let Some(((process, is_named), (state, its_parent))) = stat.rsplit_once(") ").and_then(|(before, after)| {
+        let Some(((process, is_named), (flags, its_parent))) = stat.rsplit_once(") ").and_then(|(before, after)| {
             let (process, its_name) = before.split_once(" (")?;
-            let mut after = after.split(' ');
-            Some(((process, its_name == name), (after.next()?, after.next()?)))
+            let mut after = after.split(' ').skip(1);
+            let its_parent = after.next()?;
+            Some(((process, its_name == name), (after.nth(4)?.parse::<u64>().ok()?, its_parent)))
         }) else {
             continue;
         };
-        if is_named && !["Z", "X"].contains(&state) && its_parent == parent.to_string() {
+        // PF_EXITING: it executes nothing any more.
+        if is_named && flags & 4 == 0 && its_parent == parent.to_string() {
             let process = process.parse().ok().and_then(Pid::from_raw);
             return process.ok_or_else(|| io::Error::other("no process id"));
         }

@@ -7,6 +7,7 @@
 //! ```text
 //! byte 0         VERSION
 //! byte 8         the death: cause, and the slot of the thread in bits 32 to 63, plus 1
+//! byte 16        the control thread's robust futex, of four bytes: the kernel marks it when the thread ends
 //! byte 64        slots, one for each thread:  port in use | receiver | turns | thread and duty
 //! byte PORTS_AT  ports:                       id | address | length of the label | label
 //! ```
@@ -23,6 +24,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_sea
 pub const VERSION: u64 = 0x5249_4e47_0000_0001;
 /// The word of the death.
 pub const DEATH: usize = 1;
+/// The place of the robust futex (`get_robust_list(2)`), in words of four bytes.
+pub const LIFE: usize = 4;
 /// Most threads with a slot.
 pub const SLOTS: usize = 4096;
 /// Most ports with an entry.

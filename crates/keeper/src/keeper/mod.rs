@@ -4,6 +4,7 @@
 //! their own.
 
 mod closing;
+mod death;
 mod grants;
 mod hang;
 mod opening;
@@ -32,6 +33,7 @@ use crate::link::HANDED_OVER;
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
 use crate::page::{Cause, note_hang};
 use crate::request::Answer;
+use death::{Death, status_of_ending};
 use grants::Grants;
 use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
 use opening::Opening;
@@ -212,6 +214,8 @@ struct Serving {
     look_at: Option<Instant>,
     /// The slot of a thread that hung: it was killed for that.
     hung: Option<usize>,
+    /// Tells its death early.
+    death: Option<Death>,
 }
 
 /// How a switch ended.
@@ -340,10 +344,15 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         opening.go_on(switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
         loop {
             self.wait(&serving);
-            if has_ended(&serving.switch.process) {
+            let ends = self.status_of_dying(&mut serving);
+            if ends.is_some() || has_ended(&serving.switch.process) {
                 // What it said before its end holds. Signals are for the next one.
                 self.hear(&mut serving);
-                let (status, socket) = serving.switch.end();
+                let Serving { switch, .. } = serving;
+                let (status, socket) = match ends {
+                    Some(status) => switch.leave(status),
+                    None => switch.end(),
+                };
                 // A successor does not wait for it.
                 if status.success() {
                     serving.opening.end();
@@ -378,6 +387,15 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         }
     }
 
+    /// Returns how a switch ended that is dead already, if not for the kernel. A last one is waited for: nothing is left of it when the keeper ends.
+    fn status_of_dying(&self, serving: &mut Serving) -> Option<ExitStatus> {
+        serving.death.take_if(|death| has_ended(&death.told))?;
+        serving.switch.signal(Signal::KILL);
+        let hands_over = matches!(&self.upgrade, Some(Upgrade { phase: Phase::HandingOver, .. }));
+        let Switch { process, .. } = &serving.switch;
+        status_of_ending(serving.switch.number(), process, hands_over).filter(|_| self.told_to_end.is_none())
+    }
+
     /// Looks whether a switch that should say that all is well hangs, if it is time for that, and ends it then.
     fn end_if_it_hangs(&mut self, serving: &mut Serving) {
         let now = Instant::now();
@@ -398,10 +416,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
     /// Waits until there may be something to do.
     fn wait(&self, serving: &Serving) {
+        let mut ends = vec![PollFd::new(&serving.switch.process, PollFlags::IN)];
+        ends.push(PollFd::new(&self.signals.end, PollFlags::IN));
+        ends.extend(serving.death.iter().map(|death| PollFd::new(&*death.told, PollFlags::IN)));
         if serving.switch.is_killed() {
-            let ends =
-                [PollFd::new(&serving.switch.process, PollFlags::IN), PollFd::new(&self.signals.end, PollFlags::IN)];
-            let _ = poll(&mut { ends }, None);
+            let _ = poll(&mut ends, None);
             return;
         }
         let told_until = serving.kill_at(self);
@@ -413,12 +432,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let both = PollFlags::IN | PollFlags::OUT;
         let sends = (!serving.unsent.is_empty() && serving.send_at.is_none()) || serving.opening.sends();
-        let mut ends = vec![
-            PollFd::new(&self.signals.end, PollFlags::IN),
-            PollFd::new(&self.signals.reload, if serving.switch.hears { PollFlags::IN } else { PollFlags::empty() }),
-            PollFd::new(&serving.switch.process, PollFlags::IN),
-            PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }),
-        ];
+        let reloads = if serving.switch.hears { PollFlags::IN } else { PollFlags::empty() };
+        ends.push(PollFd::new(&self.signals.reload, reloads));
+        ends.push(PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }));
         ends.extend(serving.opening.process().map(|process| PollFd::new(process, PollFlags::IN)));
         // Nobody reads requests while an upgrade is under way or the daemon ends.
         let reads = self.upgrade.is_none() && self.told_to_end.is_none();
@@ -528,6 +544,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 Message::Is(State::Ready) => {
                     if serving.ready.is_none() {
                         serving.ready = Some(Instant::now());
+                        serving.death = self.store.page().and_then(|page| Death::watch(page).ok());
                         self.serves(serving.died);
                         (self.notify)(Event::Is(State::Ready));
                     }
@@ -617,6 +634,7 @@ impl Serving {
             looks: Looks::default(),
             look_at: None,
             hung: None,
+            death: None,
         }
     }
 

@@ -74,6 +74,12 @@ impl Switch {
         (self.status(), Arc::clone(&self.socket))
     }
 
+    /// The same, of one whose threads have all ended, and which ended like this. What is left of it is unmapped and closed meanwhile.
+    pub(super) fn leave(mut self, status: ExitStatus) -> (ExitStatus, Arc<OwnedFd>) {
+        self.child.take().into_iter().for_each(wait_elsewhere);
+        (status, Arc::clone(&self.socket))
+    }
+
     /// How it ended. It has.
     pub(super) fn status(&mut self) -> ExitStatus {
         let waited = self.child.take().map(|mut child| child.wait());
@@ -107,8 +113,12 @@ impl Drop for Switch {
         let Some(mut child) = self.child.take() else { return };
         if !matches!(child.try_wait(), Ok(Some(_))) {
             let _ = child.kill();
-            // The kernel may keep it for long.
-            let _ = std::thread::Builder::new().name("wait".to_owned()).spawn(move || child.wait());
+            wait_elsewhere(child);
         }
     }
+}
+
+/// Waits for the end of a process on a thread of its own: the kernel may keep it for long.
+fn wait_elsewhere(mut child: Child) {
+    let _ = std::thread::Builder::new().name("wait".to_owned()).spawn(move || child.wait());
 }

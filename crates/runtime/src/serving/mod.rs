@@ -2,11 +2,13 @@
 //! port the thread served that died, or that hung.
 //!
 //! - `page`: the page of this process, and its slots and entries.
+//! - `life`: the word by which the keeper learns that the process has ended.
 //! - `crash`: the handler of signals that end the process by its own doing.
 //!
 //! A poller has a [`Note`] of its own. Any other thread that serves one port for a while says so with [`serve`].
 
 mod crash;
+mod life;
 mod page;
 
 use std::cell::RefCell;
@@ -28,6 +30,7 @@ pub fn begin(page: Option<std::os::fd::OwnedFd>) -> std::io::Result<()> {
     let control = Note::new();
     control.enter_thread(CONTROL);
     MINE.set(Some(control));
+    page::life().into_iter().for_each(life::end_with_this_thread);
     begun
 }
 

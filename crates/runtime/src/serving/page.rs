@@ -4,17 +4,19 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ringway_keeper::page::{
-    BYTES, Cause, DEATH, Left, PORTS, SLOTS, SlotWord, VERSION, death_word, port_word, port_words, slot_word,
+    BYTES, Cause, DEATH, LIFE, Left, PORTS, SLOTS, SlotWord, VERSION, death_word, port_word, port_words, slot_word,
 };
 use ringway_memory::{Mapping, SharedMemory};
 use rustix::thread::gettid;
 
 /// The words of the page. None: nothing is noted, as in tests of parts.
 static WORDS: OnceLock<&'static [AtomicU64]> = OnceLock::new();
+/// Its robust futex.
+static LIFE_WORD: OnceLock<&'static AtomicU32> = OnceLock::new();
 /// The numbers that are not in use, the lowest ones last.
 static FREE_SLOTS: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 static FREE_PORTS: Mutex<Vec<u16>> = Mutex::new(Vec::new());
@@ -49,8 +51,15 @@ pub(super) fn begin(page: Option<OwnedFd>) -> io::Result<()> {
     if WORDS.set(words).is_ok() && !words.is_empty() {
         (*lock(&FREE_SLOTS), *lock(&FREE_PORTS)) = (numbers(SLOTS), numbers(PORTS));
         words[0].store(VERSION, Ordering::Relaxed);
+        let life = memory.view(0, BYTES).and_then(|view| view.words32()?.get(LIFE));
+        life.map(|word| LIFE_WORD.set(word));
     }
     had
+}
+
+/// The robust futex of the page.
+pub(super) fn life() -> Option<&'static AtomicU32> {
+    LIFE_WORD.get().copied()
 }
 
 /// Returns a word of the page.
