@@ -25,3 +25,5 @@ pub mod state_file;
 
 /// What the daemon says.
 pub use ringway_runtime::log;
+
+pub use ringway_runtime::inheritance::pass_on_no_descriptors;

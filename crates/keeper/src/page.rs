@@ -28,6 +28,8 @@ pub const DEATH: usize = 1;
 pub const LIFE: usize = 4;
 /// Most threads with a slot.
 pub const SLOTS: usize = 4096;
+/// The slot of the control thread.
+pub(crate) const FIRST_SLOT: usize = 0;
 /// Most ports with an entry.
 pub const PORTS: usize = 8192;
 /// Bytes of a slot: a cache line, as each is written by a thread of its own.
@@ -238,7 +240,7 @@ impl Left {
         let death = self.word(DEATH);
         let slot = match Cause::of(death as u32).filter(|cause| cause.to_string() == end) {
             Some(_) => usize::try_from(death >> 32).ok().and_then(|slot| slot.checked_sub(1)),
-            None if never_served && end.starts_with("status ") => Some(0),
+            None if never_served && end.starts_with("status ") => Some(FIRST_SLOT),
             None => None,
         };
         let Some(slot) = slot.filter(|slot| *slot < SLOTS) else { return Blame::Nobody };

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_api::patience;
-use ringway_daemon::log;
 use ringway_daemon::serve::{CHECKED, FLUSH_WITHIN};
+use ringway_daemon::{log, pass_on_no_descriptors};
 use ringway_keeper::{Ended, Event, Options, Role, State, run};
 
 use crate::journal::on_stderr;
@@ -43,6 +43,7 @@ fn command(program: &Path, role: Role) -> Command {
 
 /// Keeps a switch until it ends as it was told to, or cannot start.
 pub fn keep(runtime_dir: &Path) -> ExitCode {
+    pass_on_no_descriptors();
     log::start();
     let options = Options {
         command,

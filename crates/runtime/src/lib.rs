@@ -9,6 +9,7 @@
 //! | [`serving`] | whose port each thread serves, for the successor of a process that dies |
 //! | [`thread_usage`], [`ticks`], [`clock`], [`timer`] | what a thread took, and what time it is |
 //! | [`os_scheduler`] | the kernel's scheduling policy of threads without a processor of their own |
+//! | [`inheritance`] | what the processes get that this one starts |
 //! | [`log`] | what the daemon says, written by threads of its own |
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods)]
 // Loom checks nothing here.
@@ -17,6 +18,7 @@
 pub mod call;
 pub mod clock;
 pub mod contain;
+pub mod inheritance;
 pub mod log;
 pub mod mover;
 pub mod os_scheduler;

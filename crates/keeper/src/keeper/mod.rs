@@ -31,7 +31,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::link::HANDED_OVER;
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
-use crate::page::{Cause, note_hang};
+use crate::page::{Cause, FIRST_SLOT, note_hang};
 use crate::request::Answer;
 use death::{Death, status_of_ending};
 use grants::Grants;
@@ -207,8 +207,6 @@ struct Serving {
     begun: Instant,
     ready: Option<Instant>,
     alive: Option<Instant>,
-    /// It is about to end by itself: it need not say any more that all is well.
-    is_ending: bool,
     /// What was seen of it since it said that, and when the next look is.
     looks: Looks,
     look_at: Option<Instant>,
@@ -277,6 +275,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     Phase::Checking(_) => upgrade.refuse("the switch died meanwhile, and is started again: try again"),
                 }
             }
+            // The signal that has ended the switch may have been for the keeper, too.
+            if has_come(&self.signals.end) {
+                self.told_to_end.get_or_insert_with(Instant::now);
+            }
             if let Ok(End { status, .. }) = &ended
                 && let Some(ended) = self.end_after(*status)
             {
@@ -313,7 +315,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn end_after(&self, status: ExitStatus) -> Option<Ended> {
         let ended = |status| Some(Ended { status });
         match status.code() {
-            Some(0) => ended(0),
+            Some(0) if self.told_to_end.is_some() => ended(0),
             // It says why it cannot start: so it would again.
             Some(code) if !self.was_ready => ended(u8::try_from(code).unwrap_or(1)),
             Some(code) if self.told_to_end.is_some() => ended(u8::try_from(code).unwrap_or(1)),
@@ -373,6 +375,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 serving.switch.signal(Signal::HUP);
             }
             if !serving.switch.is_killed() && serving.kill_at(self).is_some_and(|at| at <= Instant::now()) {
+                if self.told_to_end.is_none() {
+                    tracing::error!("the switch does not serve after {SERVES_WITHIN:?}: it is killed");
+                    serving.hung = Some(FIRST_SLOT);
+                }
                 serving.switch.signal(Signal::KILL);
             }
             self.hear(&mut serving);
@@ -399,8 +405,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     /// Looks whether a switch that should say that all is well hangs, if it is time for that, and ends it then.
     fn end_if_it_hangs(&mut self, serving: &mut Serving) {
         let now = Instant::now();
-        // One that ends, or hands over, is given its time by others.
-        let is_watched = !serving.is_ending && self.told_to_end.is_none() && !serving.switch.is_killed();
+        // One that was told to end is given its time by `kill_at`.
+        let is_watched = self.told_to_end.is_none() && !serving.switch.is_killed();
         serving.look_at = serving.look_at.filter(|_| is_watched);
         if serving.look_at.is_none_or(|at| at > now) {
             return;
@@ -527,7 +533,12 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 Err(_) => return,
             };
             match message {
-                Message::Keep { name, note } => self.store.keep(name, note, files, whole),
+                Message::Keep { name, note } => {
+                    self.store.keep(name, note, files, whole);
+                    if self.store.is_overrun() {
+                        return serving.switch.end_for("it gives the keeper more descriptors than can be closed");
+                    }
+                }
                 _ if !files.is_empty() => {
                     self.store.refuse(files);
                     return serving.switch.end_for("it says what the keeper does not understand");
@@ -543,7 +554,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 }
                 Message::Is(State::Ready) => {
                     if serving.ready.is_none() {
-                        serving.ready = Some(Instant::now());
+                        let now = Instant::now();
+                        (serving.ready, serving.look_at) = (Some(now), Some(now + SUSPECT_AFTER));
                         serving.death = self.store.page().and_then(|page| Death::watch(page).ok());
                         self.serves(serving.died);
                         (self.notify)(Event::Is(State::Ready));
@@ -556,10 +568,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                         (self.notify)(Event::Is(State::Alive));
                     }
                 }
-                Message::Is(state) => {
-                    serving.is_ending |= state == State::Stopping;
-                    (self.notify)(Event::Is(state));
-                }
+                // Its own word for it: another one is started, if nobody else wants it to end.
+                Message::Is(State::Stopping) if self.told_to_end.is_none() => {}
+                Message::Is(state) => (self.notify)(Event::Is(state)),
                 _ => return serving.switch.end_for("it says what the keeper does not understand"),
             }
         }
@@ -630,7 +641,6 @@ impl Serving {
             begun: Instant::now(),
             ready: None,
             alive: None,
-            is_ending: false,
             looks: Looks::default(),
             look_at: None,
             hung: None,

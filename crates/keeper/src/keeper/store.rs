@@ -22,6 +22,8 @@ pub(super) struct Store {
     notes: usize,
     files: usize,
     files_most: usize,
+    /// How often there was no room.
+    refused: u64,
     /// By the beginnings of names; the last is for all others.
     closing: [(&'static str, Closing); 5],
 }
@@ -41,6 +43,7 @@ impl Store {
             notes: 0,
             files: 0,
             files_most,
+            refused: 0,
             closing: ["tap/", "xdp/", "packet/", "process/", ""].map(|kind| (kind, Closing::default())),
         }
     }
@@ -53,8 +56,14 @@ impl Store {
             && self.notes + note.len() <= NOTES_MOST
             && self.files + self.unclosed() + files.len() <= self.files_most;
         if !whole || !has_room {
-            // The name is the switch's word.
-            tracing::warn!("there is no room for {name:?}: it will not outlive the switch");
+            self.refused += 1;
+            // The name is the switch's word, and so is how often it comes.
+            if self.refused.is_power_of_two() {
+                tracing::warn!(
+                    "there is no room for {name:?}, number {}: it will not outlive the switch",
+                    self.refused
+                );
+            }
             return self.close(&name, files, None);
         }
         (self.notes, self.files) = (self.notes + note.len(), self.files + files.len());
@@ -68,6 +77,11 @@ impl Store {
 
     fn unclosed(&self) -> usize {
         self.closing.iter().map(|(_, closing)| closing.unclosed()).sum()
+    }
+
+    /// Returns true if clients keep so many descriptors from being closed that the keeper would soon have none left for itself.
+    pub(super) fn is_overrun(&self) -> bool {
+        self.files + self.unclosed() > self.files_most + self.files_most / 14
     }
 
     /// Closes files of a name on threads of its kind: what holds up the closes of clients holds up no others.

@@ -1,0 +1,35 @@
+//! What the processes get that this one starts.
+
+/// Has them inherit none of the descriptors that are open now, but for the standard streams: whoever started this process may have left others
+/// open. Before Linux 5.11 they inherit them.
+pub fn pass_on_no_descriptors() {
+    // SAFETY: it changes a flag of descriptors, which no code reads.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::process::{Command, Stdio};
+
+    use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+
+    use super::*;
+
+    #[test]
+    fn what_was_open_is_not_inherited() {
+        let file = std::fs::File::open("/dev/null").expect("a file");
+        fcntl_setfd(&file, FdFlags::empty()).expect("a flag");
+        let has = |file: &std::fs::File| {
+            use std::os::fd::AsRawFd;
+            let number = file.as_fd().as_raw_fd();
+            let mut test = Command::new("test");
+            test.args(["-e", &format!("/proc/self/fd/{number}")]).stdin(Stdio::null());
+            test.status().expect("test is installed").success()
+        };
+        assert!(has(&file));
+        pass_on_no_descriptors();
+        assert!(!has(&file));
+        assert_eq!(fcntl_getfd(&file), Ok(FdFlags::CLOEXEC));
+    }
+}
