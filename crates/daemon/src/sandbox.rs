@@ -1,5 +1,6 @@
 //! What the switch gives up at its start, in stages. A machine that does not allow one has the others.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringway_config::kinds::access::may_give_away;
@@ -26,19 +27,37 @@ pub fn begin(keeper: &Link) -> Result<(), NotStarted> {
     if BEGUN.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    let missing = match keeps_privileges() {
-        _ if !keeper.is_kept() => Vec::new(),
-        Some(why) => {
-            keeper.open_here();
-            vec![why]
-        }
-        None => give_up_first(),
-    };
+    let given_up = keeper.is_kept().then(given_up);
+    if given_up.is_some_and(|given_up| given_up.keeps_privileges) {
+        keeper.open_here();
+    }
     log::start();
-    missing.iter().for_each(|missing| tracing::warn!("{missing}"));
+    given_up.iter().flat_map(|given_up| &given_up.missing).for_each(|missing| tracing::warn!("{missing}"));
     keeper.listen()?;
     use_in_process(keeper.opener());
     Ok(())
+}
+
+/// Gives up what [`begin`] would, and starts the closer, before there is a link: in a process that will be the switch once another one has ended.
+pub fn begin_ahead(closer: fn() -> std::process::Command) {
+    given_up();
+    ringway_port::start_closer(closer);
+}
+
+/// What came of giving up privileges and files.
+struct GivenUp {
+    /// What the machine does not allow.
+    missing: Vec<Missing>,
+    keeps_privileges: bool,
+}
+
+/// Gives up privileges and files, once.
+fn given_up() -> &'static GivenUp {
+    static GIVEN_UP: OnceLock<GivenUp> = OnceLock::new();
+    GIVEN_UP.get_or_init(|| match keeps_privileges() {
+        Some(why) => GivenUp { missing: vec![why], keeps_privileges: true },
+        None => GivenUp { missing: give_up_first(), keeps_privileges: false },
+    })
 }
 
 /// Says why the switch of this machine keeps its privileges: before Linux 6.4, the rings of a bound XDP socket are mapped by the process that has made it.

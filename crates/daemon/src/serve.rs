@@ -54,7 +54,7 @@ pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 pub use crate::daemon::deaths::Deaths;
 pub use crate::daemon::outliving::{CHECKED, begin, check_version, configuration_left, give_up_some};
-pub use crate::sandbox::{begin as give_up, run_closer};
+pub use crate::sandbox::{begin as give_up, begin_ahead as give_up_ahead, run_closer};
 
 /// The name under which the keeper holds the lock of the state file.
 const STATE_LOCK: &str = "state-lock";
@@ -73,7 +73,7 @@ pub struct Options {
     /// The machine, which the switch does not see later.
     pub host: Host,
     /// Makes the command of a process that calls [`run_closer`]: it closes what clients can keep from being closed. Without one, clients can
-    /// keep the daemon from ending.
+    /// keep the daemon from ending, unless it was started before ([`give_up_ahead`]).
     pub closer: Option<fn() -> std::process::Command>,
     /// The time without a keep-alive ([`Event::Alive`]) after which the service manager ends the daemon.
     pub watchdog: Option<Duration>,

@@ -97,15 +97,37 @@ impl Link {
         Self::over(from_stdin(name)?)
     }
 
-    pub(crate) fn over(socket: OwnedFd) -> Result<Self, NotStarted> {
+    /// The same, of a process that was started before the switch that it follows has ended ([`Role::Next`](crate::Role::Next)). `prepare`: what it does before it
+    /// is the switch. It has the name `ahead` until then.
+    ///
+    /// # Errors
+    /// There is no keeper, it ended, or it has taken another process.
+    pub fn from_keeper_ahead(ahead: &CStr, name: &CStr, prepare: impl FnOnce()) -> Result<Self, NotStarted> {
+        let socket = from_stdin(ahead)?;
+        prepare();
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TAKEN_WITHIN))?;
+        send(&socket, &Message::Is(State::Prepared), &[], SendFlags::empty())?;
+        let link = Self::heard(socket)?;
+        let _ = rustix::thread::set_name(name);
+        Ok(link)
+    }
+
+    pub(crate) fn over(socket: OwnedFd) -> Result<Self, NotStarted> {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LEFT_WITHIN))?;
+        Self::heard(socket)
+    }
+
+    /// Hears what a predecessor left.
+    fn heard(socket: OwnedFd) -> Result<Self, NotStarted> {
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TAKEN_WITHIN))?;
         let mut bytes = vec![0; BYTES_MOST + 1];
         let (mut predecessor, mut left, mut first) = (None, HashMap::new(), 1);
         let (mut cut, mut page, opener) = (Vec::new(), None, Opener::absent());
         loop {
             match receive(&socket, &mut bytes, RecvFlags::empty())? {
                 Received::Message { message: Message::Begin { starts, failed, end }, files, .. } => {
+                    // The rest follows at once.
+                    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(LEFT_WITHIN))?;
                     page = files.into_iter().next();
                     first = u64::from(starts) << 40 | 1;
                     predecessor = NonZeroU32::new(starts).map(|starts| Predecessor { starts, failed, end });

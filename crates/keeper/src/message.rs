@@ -35,6 +35,8 @@ pub enum State {
     Stopping = 3,
     /// Of a process that was started to say so: it could go on with what is kept.
     Fits = 4,
+    /// Of one that was started ahead: it has done what it can before it is the switch.
+    Prepared = 5,
 }
 
 /// A message. Files are beside it.
@@ -105,6 +107,7 @@ impl Message {
                 2 => State::Alive,
                 3 => State::Stopping,
                 4 => State::Fits,
+                5 => State::Prepared,
                 _ => return None,
             }),
             4 => {

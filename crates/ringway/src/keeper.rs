@@ -18,6 +18,8 @@ use crate::service_manager;
 /// The names by which the program knows what a keeper started it for. Users do not start it by them.
 const NAMES: [(&str, Role); 3] =
     [("ringway-switch", Role::Switch), ("ringway-opener", Role::Opener), ("ringway-check", Role::Check)];
+/// The variable by which a switch knows that it was started ahead ([`Role::Next`]).
+const AHEAD: &str = "RINGWAY_AHEAD";
 /// Longest time that a switch takes to end: it ends itself before.
 const END_WITHIN: Duration = Duration::from_secs(12);
 
@@ -25,13 +27,19 @@ const END_WITHIN: Duration = Duration::from_secs(12);
 #[must_use]
 pub fn role() -> Option<Role> {
     let name = std::env::args_os().next()?;
-    NAMES.iter().find(|(has, _)| name == *has).map(|(_, role)| *role)
+    let (_, role) = NAMES.iter().find(|(has, _)| name == *has)?;
+    Some(if *role == Role::Switch && std::env::var_os(AHEAD).is_some() { Role::Next } else { *role })
 }
 
 /// The command of a process with this role.
 fn command(program: &Path, role: Role) -> Command {
     let mut command = Command::new(program);
-    let name = NAMES.iter().find(|(_, has)| *has == role).map_or("", |(name, _)| name);
+    let named = if role == Role::Next { Role::Switch } else { role };
+    let name = NAMES.iter().find(|(_, has)| *has == named).map_or("", |(name, _)| name);
+    command.env_remove(AHEAD);
+    if role == Role::Next {
+        command.env(AHEAD, "1");
+    }
     command.arg0(name).args(std::env::args_os().skip(1));
     // The service manager hears the keeper only. A watchdog is one for the switch, whatever its number.
     command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_PID");

@@ -24,7 +24,7 @@ pub fn tell(state: State) {
         State::Ready => (NotifyState::Ready, READY_WITHIN),
         State::Alive => (NotifyState::Watchdog, NOTIFY_WITHIN),
         State::Stopping => (NotifyState::Stopping, NOTIFY_WITHIN),
-        State::Fits => return,
+        State::Fits | State::Prepared => return,
     };
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let send = || {

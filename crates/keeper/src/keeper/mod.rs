@@ -41,7 +41,7 @@ use pauses::Pauses;
 use requests::{Request, Requests};
 use store::Store;
 use switch::{SEND_AGAIN, Switch, has_ended, how};
-use upgrade::{Check, Phase, Upgrade};
+use upgrade::{Check, Next, Phase, Upgrade};
 
 /// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
 const MESSAGES_MOST: usize = 1024;
@@ -65,11 +65,13 @@ pub struct Options<C> {
     pub checked: &'static [&'static str],
 }
 
-/// What a process is started for. Either calls [`Link::from_keeper`](crate::Link::from_keeper).
+/// What a process is started for. The switch and the check call [`Link::from_keeper`](crate::Link::from_keeper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// To be the switch.
     Switch,
+    /// To be the switch once the present one has ended. It calls [`Link::from_keeper_ahead`](crate::Link::from_keeper_ahead).
+    Next,
     /// To open for the switch what it may not open: [`opener`](crate::opener). Its standard input is the switch's socket.
     Opener,
     /// To say whether it could go on with what is kept: by its status, and by its last line on stderr.
@@ -241,13 +243,12 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn run(&mut self) -> io::Result<Ended> {
         let (mut starts, mut end, mut died) = (0, String::new(), None);
         loop {
-            let program = self.program();
-            let switch = match Switch::start((self.options.command)(&program, Role::Switch)) {
+            let prepared = self.upgrade.as_mut().and_then(Upgrade::take_prepared);
+            let switch = match prepared.map_or_else(|| self.start(), Ok) {
                 Err(why) if starts == 0 => return Err(why),
                 other => other,
             };
-            let ended = switch.map(|switch| {
-                let opening = Opening::new(program);
+            let ended = switch.map(|Next { switch, opening }| {
                 let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.clone() };
                 let unsent = self.left(begin);
                 self.serve(Serving::new(switch, opening, unsent, died))
@@ -261,18 +262,20 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             if let Some(upgrade) = self.upgrade.take() {
                 match upgrade.phase {
                     _ if self.told_to_end.is_some() => upgrade.refuse("the daemon ends"),
-                    Phase::HandingOver => {
+                    Phase::HandingOver(_) => {
                         HANDED_OVER.clone_into(&mut end);
                         self.upgrade = Some(upgrade.start(Instant::now()));
                         continue;
                     }
-                    Phase::Starting(_) => {
+                    Phase::Starting { .. } => {
                         let why = format!("the new version did not serve ({end}): the old one does again");
                         upgrade.refuse(&why);
                         (self.notify)(Event::NotUpgraded(why));
                         continue;
                     }
-                    Phase::Checking(_) => upgrade.refuse("the switch died meanwhile, and is started again: try again"),
+                    Phase::Checking(_) | Phase::Preparing(_) => {
+                        upgrade.refuse("the switch died meanwhile, and is started again: try again")
+                    }
                 }
             }
             // The signal that has ended the switch may have been for the keeper, too.
@@ -300,10 +303,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         }
     }
 
-    /// What is executed next.
-    fn program(&self) -> PathBuf {
+    /// Starts a switch.
+    fn start(&mut self) -> io::Result<Next> {
         let new = self.upgrade.as_ref().map(|upgrade| &upgrade.request.executable);
-        new.or(self.executable.as_ref()).map_or_else(|| PathBuf::from("/proc/self/exe"), upgrade::program)
+        let executable = new.or(self.executable.as_ref());
+        let program = executable.map_or_else(|| PathBuf::from("/proc/self/exe"), upgrade::program);
+        let switch = Switch::start((self.options.command)(&program, Role::Switch))?;
+        Ok(Next { switch, opening: Opening::new(program) })
     }
 
     /// All that is kept, in messages.
@@ -397,7 +403,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn status_of_dying(&self, serving: &mut Serving) -> Option<ExitStatus> {
         serving.death.take_if(|death| has_ended(&death.told))?;
         serving.switch.signal(Signal::KILL);
-        let hands_over = matches!(&self.upgrade, Some(Upgrade { phase: Phase::HandingOver, .. }));
+        let hands_over = matches!(&self.upgrade, Some(Upgrade { phase: Phase::HandingOver(_), .. }));
         let Switch { process, .. } = &serving.switch;
         status_of_ending(serving.switch.number(), process, hands_over).filter(|_| self.told_to_end.is_none())
     }
@@ -432,8 +438,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let told_until = serving.kill_at(self);
         let upgrade_until = self.upgrade.as_ref().map(|upgrade| upgrade.until);
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
+        let next = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.preparing());
+        let next_at = next.and_then(|next| next.opening.wake_at());
         let (opening_at, look_at) = (serving.opening.wake_at(), serving.look_at);
-        let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opening_at, look_at];
+        let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opening_at, next_at, look_at];
         let wake_at = wake_at.into_iter().flatten().min();
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let both = PollFlags::IN | PollFlags::OUT;
@@ -452,14 +460,18 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 ends.push(PollFd::new(&*check.process.socket, PollFlags::OUT));
             }
         }
+        if let Some(Next { switch, .. }) = next {
+            ends.push(PollFd::new(&switch.process, PollFlags::IN));
+            ends.push(PollFd::new(&*switch.socket, PollFlags::IN));
+        }
         let _ = poll(&mut ends, wait.as_ref());
     }
 
     /// Begins an upgrade, and its next phase.
     fn go_on_with_upgrade(&mut self, serving: &Serving) {
         if self.told_to_end.is_some() {
-            let checking = self.upgrade.take_if(|upgrade| matches!(upgrade.phase, Phase::Checking(_)));
-            checking.into_iter().for_each(|upgrade| upgrade.refuse("the daemon ends"));
+            let before = |upgrade: &mut Upgrade| matches!(upgrade.phase, Phase::Checking(_) | Phase::Preparing(_));
+            self.upgrade.take_if(before).into_iter().for_each(|upgrade| upgrade.refuse("the daemon ends"));
             return;
         }
         let Some(mut upgrade) = self.upgrade.take() else {
@@ -480,18 +492,26 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     self.upgrade = Some(upgrade);
                     return;
                 }
-                let Upgrade { request, phase: Phase::Checking(check), until } = upgrade else { return };
-                let refusal = check.refusal();
-                let upgrade = Upgrade { request, phase: Phase::HandingOver, until };
-                match refusal {
+                match check.refusal() {
                     Some(why) => self.give_up(&upgrade, &why),
-                    None if send(&*serving.switch.socket, &Message::HandOver, &[], SendFlags::DONTWAIT).is_err() => {
-                        self.give_up(&upgrade, "the switch does not hear the keeper");
-                    }
-                    None => self.upgrade = Some(upgrade.hand_over()),
+                    None => self.prepare(upgrade),
                 }
             }
-            Phase::HandingOver | Phase::Starting(_) => {
+            Phase::Preparing(next) => {
+                next.opening.go_on(&next.switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
+                match next.is_prepared() {
+                    Ok(false) if is_late => self.give_up(&upgrade, "the new version does not prepare itself in time"),
+                    Ok(false) => self.upgrade = Some(upgrade),
+                    Ok(true)
+                        if send(&*serving.switch.socket, &Message::HandOver, &[], SendFlags::DONTWAIT).is_err() =>
+                    {
+                        self.give_up(&upgrade, "the switch does not hear the keeper");
+                    }
+                    Ok(true) => self.upgrade = Some(upgrade.hand_over()),
+                    Err(why) => self.give_up(&upgrade, &why),
+                }
+            }
+            Phase::HandingOver(_) | Phase::Starting { .. } => {
                 if is_late && !serving.switch.is_killed() {
                     serving.switch.signal(Signal::KILL);
                 }
@@ -511,6 +531,15 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 request.answer(&Answer::refused(&*why));
                 (self.notify)(Event::NotUpgraded(why));
             }
+        }
+    }
+
+    /// Starts the new version, which waits for the end of the old one.
+    fn prepare(&mut self, upgrade: Upgrade) {
+        let program = upgrade::program(&upgrade.request.executable);
+        match Switch::start((self.options.command)(&program, Role::Next)) {
+            Ok(switch) => self.upgrade = Some(upgrade.prepare(Next { switch, opening: Opening::new(program) })),
+            Err(why) => self.give_up(&upgrade, &format!("it cannot be executed: {why}")),
         }
     }
 
@@ -590,7 +619,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             self.requests = listening.map_err(failed).ok();
         }
         match self.upgrade.take() {
-            Some(Upgrade { request, phase: Phase::Starting(ended), .. }) => {
+            Some(Upgrade { request, phase: Phase::Starting { ended, .. }, .. }) => {
                 let pause = ended.elapsed();
                 request
                     .answer(&Answer::done(format!("upgraded: the new switch serves after {} ms", pause.as_millis())));

@@ -1,7 +1,8 @@
 //! An upgrade: another executable becomes the switch.
 //!
-//! A process of the new version says first whether it understands what the keeper holds. Then the old switch ends at the boundary of a batch, and the
-//! new one starts as a successor. If it does not serve, the old executable is started again.
+//! A process of the new version says first whether it understands what the keeper holds. Then the new switch is started, with its opener, and does
+//! what it can before it is the switch. The old one ends at the boundary of a batch, and the new one goes on as a successor. If it does not serve, the old
+//! executable is started again.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -11,15 +12,20 @@ use std::time::{Duration, Instant};
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::requests::Request;
-use super::switch::{Switch, how};
+use rustix::io::Errno;
 use rustix::net::RecvFlags;
+
+use super::opening::Opening;
+use super::requests::Request;
+use super::switch::{Switch, has_ended, how};
 
 use crate::message::{BYTES_MOST, Message, Received, State, receive};
 use crate::request::Answer;
 
-/// Longest time for a new version to say whether it understands what is kept, for the old one to end, and for the new one to serve.
+/// Longest time for a new version to say whether it understands what is kept and to prepare itself, for the old one to end, and for the new one to
+/// serve.
 const CHECKED_WITHIN: Duration = Duration::from_secs(20);
+const PREPARED_WITHIN: Duration = Duration::from_secs(20);
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Most bytes that are read of what a new version says.
@@ -39,10 +45,41 @@ pub(super) struct Upgrade {
 pub(super) enum Phase {
     /// The new version looks at what is kept.
     Checking(Check),
-    /// The old switch was told to hand over.
-    HandingOver,
-    /// The new one has been started, this long after the end of the old one began.
-    Starting(Instant),
+    /// The new switch prepares itself.
+    Preparing(Next),
+    /// The old switch was told to hand over, to this one.
+    HandingOver(Option<Next>),
+    /// The new one is the switch, since the end of the old one. `next`: until it is served.
+    Starting { ended: Instant, next: Option<Next> },
+}
+
+impl Phase {
+    /// The new switch while it prepares itself.
+    pub(super) fn preparing(&self) -> Option<&Next> {
+        if let Self::Preparing(next) = self { Some(next) } else { None }
+    }
+}
+
+/// A switch that is started, and its opener.
+#[derive(Debug)]
+pub(super) struct Next {
+    pub(super) switch: Switch,
+    pub(super) opening: Opening,
+}
+
+impl Next {
+    /// Returns true once a switch that was started ahead says so.
+    ///
+    /// # Errors
+    /// It has ended, or says something else.
+    pub(super) fn is_prepared(&self) -> Result<bool, String> {
+        let mut heard = vec![0; BYTES_MOST + 1];
+        match receive(&*self.switch.socket, &mut heard, RecvFlags::DONTWAIT) {
+            Ok(Received::Message { message: Message::Is(State::Prepared), files, .. }) if files.is_empty() => Ok(true),
+            Err(Errno::AGAIN | Errno::INTR) if !has_ended(&self.switch.process) => Ok(false),
+            _ => Err("the new version ended before it was the switch".to_owned()),
+        }
+    }
 }
 
 /// A process of the new version that looks at what is kept.
@@ -63,7 +100,7 @@ impl Check {
     }
 
     /// Returns why the new version refuses, once it has ended.
-    pub(super) fn refusal(mut self) -> Option<String> {
+    pub(super) fn refusal(&mut self) -> Option<String> {
         let status = self.process.status();
         let mut heard = vec![0; BYTES_MOST + 1];
         let mut fits = false;
@@ -94,12 +131,26 @@ impl Upgrade {
         Self { request, phase: Phase::Checking(check), until: Instant::now() + CHECKED_WITHIN }
     }
 
+    pub(super) fn prepare(self, next: Next) -> Self {
+        Self { phase: Phase::Preparing(next), until: Instant::now() + PREPARED_WITHIN, ..self }
+    }
+
+    /// The new switch is prepared.
     pub(super) fn hand_over(self) -> Self {
-        Self { phase: Phase::HandingOver, until: Instant::now() + ENDED_WITHIN, ..self }
+        let Self { request, phase, .. } = self;
+        let next = if let Phase::Preparing(next) = phase { Some(next) } else { None };
+        Self { request, phase: Phase::HandingOver(next), until: Instant::now() + ENDED_WITHIN }
+    }
+
+    /// The new switch, once the old one has ended.
+    pub(super) fn take_prepared(&mut self) -> Option<Next> {
+        if let Phase::Starting { next, .. } = &mut self.phase { next.take() } else { None }
     }
 
     pub(super) fn start(self, ended: Instant) -> Self {
-        Self { phase: Phase::Starting(ended), until: Instant::now() + READY_WITHIN, ..self }
+        let Self { request, phase, .. } = self;
+        let next = if let Phase::HandingOver(next) = phase { next } else { None };
+        Self { request, phase: Phase::Starting { ended, next }, until: Instant::now() + READY_WITHIN }
     }
 
     pub(super) fn refuse(&self, why: &str) {

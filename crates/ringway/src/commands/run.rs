@@ -10,7 +10,8 @@ use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
 use ringway_daemon::serve::{
-    Event, FLUSH_WITHIN, Options, begin, check, check_version, configuration_left, give_up, give_up_some, serve,
+    Event, FLUSH_WITHIN, Options, begin, check, check_version, configuration_left, give_up, give_up_ahead,
+    give_up_some, serve,
 };
 use ringway_daemon::{log, opener};
 use ringway_keeper::{Link, Predecessor, Role, State};
@@ -58,8 +59,15 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     if role == Some(Role::Opener) {
         return open_for_switch(args.config, context);
     }
-    let name = if role == Some(Role::Check) { c"ringway-check" } else { c"ringway-switch" };
-    let link = match if is_kept { Link::from_keeper(name) } else { Ok(Link::default()) } {
+    let link = match role.filter(|_| is_kept) {
+        None => Ok(Link::default()),
+        Some(Role::Check) => Link::from_keeper(c"ringway-check"),
+        Some(Role::Next) => {
+            Link::from_keeper_ahead(c"ringway-next", c"ringway-switch", || give_up_ahead(closer::command))
+        }
+        Some(_) => Link::from_keeper(c"ringway-switch"),
+    };
+    let link = match link {
         Ok(link) => link,
         Err(error) => {
             complain("run", &error.to_string());
@@ -108,7 +116,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         text,
         config,
         host,
-        closer: Some(closer::command),
+        closer: (role != Some(Role::Next)).then_some(closer::command),
         watchdog,
         keeper: link.clone(),
         deaths,

@@ -75,6 +75,19 @@ fn a_switch_that_dies_is_replaced_and_who_connects_meanwhile_waits() {
 }
 
 #[test]
+fn a_switch_that_ends_by_itself_is_replaced_as_long_as_nobody_ends_the_daemon() {
+    let daemon = Daemon::start(CONFIG);
+    let before = daemon.pid();
+    // It ends in order, as a client that has it in its hands could have it do.
+    child::signal(before, Signal::TERM);
+    daemon.complains("the switch died (status 0)");
+    daemon.complains("another switch serves");
+    daemon.until_state("vm", "waiting");
+    assert_ne!(daemon.pid(), before);
+    ends_in_order(daemon);
+}
+
+#[test]
 fn a_tap_device_keeps_its_address_route_and_link_and_goes_with_its_port() {
     let mut lan = Lan::new(2);
     let [a, b] = &lan.spaces[..] else { unreachable!() };
