@@ -18,7 +18,7 @@ use crate::service_manager;
 /// The names by which the program knows what a keeper started it for. Users do not start it by them.
 const NAMES: [(&str, Role); 3] =
     [("ringway-switch", Role::Switch), ("ringway-opener", Role::Opener), ("ringway-check", Role::Check)];
-/// The variable by which a switch knows that it was started ahead ([`Role::Next`]).
+/// The variable by which switch and opener know that they were started ahead ([`Role::Next`]).
 const AHEAD: &str = "RINGWAY_AHEAD";
 /// Longest time that a switch takes to end: it ends itself before.
 const END_WITHIN: Duration = Duration::from_secs(12);
@@ -28,17 +28,27 @@ const END_WITHIN: Duration = Duration::from_secs(12);
 pub fn role() -> Option<Role> {
     let name = std::env::args_os().next()?;
     let (_, role) = NAMES.iter().find(|(has, _)| name == *has)?;
-    Some(if *role == Role::Switch && std::env::var_os(AHEAD).is_some() { Role::Next } else { *role })
+    Some(match role {
+        _ if std::env::var_os(AHEAD).is_none() => *role,
+        Role::Switch => Role::Next,
+        Role::Opener => Role::NextOpener,
+        other => *other,
+    })
 }
 
 /// The command of a process with this role.
 fn command(program: &Path, role: Role) -> Command {
     let mut command = Command::new(program);
-    let named = if role == Role::Next { Role::Switch } else { role };
+    let (named, is_ahead) = match role {
+        Role::Next => (Role::Switch, true),
+        Role::NextOpener => (Role::Opener, true),
+        other => (other, false),
+    };
     let name = NAMES.iter().find(|(_, has)| *has == named).map_or("", |(name, _)| name);
-    command.env_remove(AHEAD);
-    if role == Role::Next {
+    if is_ahead {
         command.env(AHEAD, "1");
+    } else {
+        command.env_remove(AHEAD);
     }
     command.arg0(name).args(std::env::args_os().skip(1));
     // The service manager hears the keeper only. A watchdog is one for the switch, whatever its number.

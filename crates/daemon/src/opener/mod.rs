@@ -35,15 +35,15 @@ pub struct Options {
     pub closer: fn() -> Command,
 }
 
-/// Is the opener of a switch, under this name, until the switch has ended.
+/// Is the opener of a switch, until the switch has ended, under the first name before it is asked something, and under the other then.
 ///
 /// # Errors
 /// No keeper has started this process.
-pub fn open_for_switch(name: &CStr, options: Options) -> Result<(), NotStarted> {
+pub fn open_for_switch(names: [&CStr; 2], options: Options) -> Result<(), NotStarted> {
     let Options { file, runtime_dir, grants, closer } = options;
     let host = Host::here(&runtime_dir);
     let allowed = Mutex::new(Allowed::new(file, host, grants));
-    run(name, move |ask, files| match ask {
+    run(names, move |ask, files| match ask {
         Ask::Closer => start_closer_for_switch(closer(), files.into_iter().next()),
         _ => answer(&allowed, &ask, files),
     })

@@ -7,9 +7,11 @@ mod closing;
 mod death;
 mod grants;
 mod hang;
+mod next;
 mod opening;
 mod pauses;
 mod requests;
+mod standby;
 mod store;
 mod switch;
 mod upgrade;
@@ -36,12 +38,14 @@ use crate::request::Answer;
 use death::{Death, status_of_ending};
 use grants::Grants;
 use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
+use next::Next;
 use opening::Opening;
 use pauses::Pauses;
 use requests::{Request, Requests};
+use standby::Standby;
 use store::Store;
 use switch::{SEND_AGAIN, Switch, has_ended, how};
-use upgrade::{Check, Next, Phase, Upgrade};
+use upgrade::{Check, Phase, Upgrade};
 
 /// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
 const MESSAGES_MOST: usize = 1024;
@@ -74,6 +78,8 @@ pub enum Role {
     Next,
     /// To open for the switch what it may not open: [`opener`](crate::opener). Its standard input is the switch's socket.
     Opener,
+    /// The same for a switch that is started ahead.
+    NextOpener,
     /// To say whether it could go on with what is kept: by its status, and by its last line on stderr.
     Check,
 }
@@ -128,12 +134,14 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
         grants: Grants::new()?,
         executable: None,
         upgrade: None,
+        standby: Standby::default(),
         told_to_end: None,
         is_last: false,
         was_ready: false,
         pauses: Pauses::default(),
     };
     let ended = keeper.run();
+    keeper.standby.end();
     // Before another daemon can have the directory.
     keeper.requests = None;
     // Closing all that can take long. The end of the process does the same.
@@ -187,6 +195,7 @@ struct Keeper<C, N> {
     /// What the switch executes; none: what the keeper does.
     executable: Option<OwnedFd>,
     upgrade: Option<Upgrade>,
+    standby: Standby,
     told_to_end: Option<Instant>,
     /// No other switch follows this one: it was started to end in order what one that died has left.
     is_last: bool,
@@ -243,8 +252,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn run(&mut self) -> io::Result<Ended> {
         let (mut starts, mut end, mut died) = (0, String::new(), None);
         loop {
-            let prepared = self.upgrade.as_mut().and_then(Upgrade::take_prepared);
-            let switch = match prepared.map_or_else(|| self.start(), Ok) {
+            let prepared = match &mut self.upgrade {
+                Some(upgrade) => upgrade.take_prepared(),
+                None => self.standby.take(),
+            };
+            let switch = match prepared.map_or_else(|| self.start(Role::Switch), Ok) {
                 Err(why) if starts == 0 => return Err(why),
                 other => other,
             };
@@ -304,12 +316,22 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     }
 
     /// Starts a switch.
-    fn start(&mut self) -> io::Result<Next> {
-        let new = self.upgrade.as_ref().map(|upgrade| &upgrade.request.executable);
-        let executable = new.or(self.executable.as_ref());
-        let program = executable.map_or_else(|| PathBuf::from("/proc/self/exe"), upgrade::program);
-        let switch = Switch::start((self.options.command)(&program, Role::Switch))?;
+    fn start(&mut self, role: Role) -> io::Result<Next> {
+        let program = self.executable.as_ref().map_or_else(|| PathBuf::from("/proc/self/exe"), upgrade::program);
+        let switch = Switch::start((self.options.command)(&program, role))?;
         Ok(Next { switch, opening: Opening::new(program) })
+    }
+
+    /// Has a switch wait for the death of the present one.
+    fn stand_by(&mut self) {
+        if self.told_to_end.is_some() || self.upgrade.is_some() {
+            return;
+        }
+        if self.standby.is_due() {
+            let started = self.start(Role::Next);
+            self.standby.begin(started);
+        }
+        self.standby.go_on(&self.grants, |program| (self.options.command)(program, Role::NextOpener));
     }
 
     /// All that is kept, in messages.
@@ -395,6 +417,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 serving.send_at = Some(Instant::now() + SEND_AGAIN);
             }
             self.go_on_with_upgrade(&serving);
+            self.stand_by();
             self.end_if_it_hangs(&mut serving);
         }
     }
@@ -441,7 +464,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let next = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.preparing());
         let next_at = next.and_then(|next| next.opening.wake_at());
         let (opening_at, look_at) = (serving.opening.wake_at(), serving.look_at);
-        let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opening_at, next_at, look_at];
+        let standby_at = self.standby.wake_at().filter(|_| self.upgrade.is_none() && self.told_to_end.is_none());
+        let opens_at = [opening_at, next_at, standby_at].into_iter().flatten().min();
+        let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opens_at, look_at];
         let wake_at = wake_at.into_iter().flatten().min();
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let both = PollFlags::IN | PollFlags::OUT;
@@ -450,6 +475,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         ends.push(PollFd::new(&self.signals.reload, reloads));
         ends.push(PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }));
         ends.extend(serving.opening.process().map(|process| PollFd::new(process, PollFlags::IN)));
+        let waits = self.standby.ends().filter(|_| self.upgrade.is_none() && self.told_to_end.is_none());
+        ends.extend(waits.map(|end| PollFd::new(end, PollFlags::IN)));
         // Nobody reads requests while an upgrade is under way or the daemon ends.
         let reads = self.upgrade.is_none() && self.told_to_end.is_none();
         let requests = self.requests.iter().filter(|_| reads).flat_map(Requests::ends);
@@ -498,7 +525,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 }
             }
             Phase::Preparing(next) => {
-                next.opening.go_on(&next.switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
+                let command = |program: &Path| (self.options.command)(program, Role::NextOpener);
+                next.opening.go_on(&next.switch, &self.grants, command);
                 match next.is_prepared() {
                     Ok(false) if is_late => self.give_up(&upgrade, "the new version does not prepare itself in time"),
                     Ok(false) => self.upgrade = Some(upgrade),
@@ -609,6 +637,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn serves(&mut self, died: Option<Instant>) {
         self.was_ready = true;
         self.pauses.serves();
+        self.standby.serves();
         if self.requests.is_none() {
             // The directory may have been made by the switch, and be named by a link.
             let folder = self.options.socket.parent().and_then(|folder| folder.canonicalize().ok());
@@ -624,6 +653,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 request
                     .answer(&Answer::done(format!("upgraded: the new switch serves after {} ms", pause.as_millis())));
                 self.executable = Some(request.into_executable());
+                // It is of the old version.
+                drop(self.standby.take());
+                self.standby.serves();
                 (self.notify)(Event::Upgraded(pause));
             }
             other => {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, shutdown};
+use rustix::process::Signal;
 
 use super::grants::Grants;
 use super::switch::{SEND_AGAIN, Switch, has_ended};
@@ -57,6 +58,10 @@ impl Opening {
         let Some(process) = &self.process else { return };
         let _ = shutdown(&*process.socket, Shutdown::Both);
         let _ = poll(&mut [PollFd::new(&process.process, PollFlags::IN)], Some(&ENDED_WITHIN));
+    }
+
+    pub(super) fn kill(&self) {
+        self.process.iter().for_each(|process| process.signal(Signal::KILL));
     }
 
     /// Starts the opener if there is none, and tells the switch.

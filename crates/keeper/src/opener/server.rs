@@ -23,26 +23,28 @@ const FINISHED_WITHIN: Duration = Duration::from_secs(1);
 /// What came of a question.
 pub type Answered = Result<Reply, Refusal>;
 
-/// Answers questions, as the process with this name that a keeper has started, until the switch has ended. Each has a thread of its own.
+/// Answers questions, as a process that a keeper has started, until the switch has ended. Each has a thread of its own. The process has the first name
+/// until the first question, and then the other: it may wait for long for a switch that is none yet ([`Role::NextOpener`](crate::Role::NextOpener)).
 ///
 /// # Errors
 /// There is no keeper, or it ended.
 pub fn run(
-    name: &CStr,
+    [first, name]: [&CStr; 2],
     answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send + Sync + 'static,
 ) -> Result<(), NotStarted> {
     // The switch ends by them, and has sockets removed then.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         let _ = signal_hook::flag::register(signal, Arc::default());
     }
-    serve(from_stdin(name)?, answer);
+    serve(from_stdin(first)?, name, answer);
     Ok(())
 }
 
-fn serve(socket: OwnedFd, answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send + Sync + 'static) {
+fn serve(socket: OwnedFd, name: &CStr, answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send + Sync + 'static) {
     let (socket, answer) = (Arc::new(socket), Arc::new(answer));
     let running = Arc::new(AtomicUsize::new(0));
     let mut bytes = vec![0; BYTES_MOST + 1];
+    let mut name = Some(name);
     loop {
         let (length, files) = match receive_files(&*socket, &mut bytes, RecvFlags::empty()) {
             // Without a descriptor for a file, its question is refused.
@@ -53,6 +55,7 @@ fn serve(socket: OwnedFd, answer: impl Fn(Ask, Vec<OwnedFd>) -> Answered + Send 
                 return;
             }
         };
+        name.take().into_iter().for_each(|name| _ = rustix::thread::set_name(name));
         let Some((token, ask)) = bytes[..length.min(BYTES_MOST)].split_first_chunk::<8>() else { return };
         let (token, Ok(ask)) = (u64::from_ne_bytes(*token), serde_json::from_slice(ask)) else {
             // Of another version, or forged.

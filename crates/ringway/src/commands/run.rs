@@ -1,6 +1,7 @@
 //! `ringway run`: the daemon.
 #![deny(clippy::print_stdout, clippy::disallowed_methods)]
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -56,8 +57,10 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     if is_kept && role.is_none() {
         return keeper::keep(&context.runtime_dir);
     }
-    if role == Some(Role::Opener) {
-        return open_for_switch(args.config, context);
+    match role {
+        Some(Role::Opener) => return open_for_switch(c"ringway-opener", args.config, context),
+        Some(Role::NextOpener) => return open_for_switch(c"ringway-next", args.config, context),
+        _ => {}
     }
     let link = match role.filter(|_| is_kept) {
         None => Ok(Link::default()),
@@ -133,14 +136,14 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
 }
 
-/// Opens for the switch what that may not open itself.
-fn open_for_switch(config: Option<PathBuf>, context: &Context) -> ExitCode {
+/// Opens for the switch what that may not open itself. `first`: the name of the process before it is asked something.
+fn open_for_switch(first: &CStr, config: Option<PathBuf>, context: &Context) -> ExitCode {
     log::start();
     // The keeper writes there what administrators grant.
     let grants = rustix::stdio::stdout().try_clone_to_owned().ok().map(File::from);
     let options =
         opener::Options { file: config, runtime_dir: context.runtime_dir.clone(), grants, closer: closer::command };
-    match opener::open_for_switch(c"ringway-opener", options) {
+    match opener::open_for_switch([first, c"ringway-opener"], options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain("run", &error.to_string());
