@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use ringway_keeper::Link;
 use ringway_memory::Quota;
 use ringway_port::front_end::{ClientFd, State};
 use ringway_port::guest::{DirtyLog, GuestMemory};
@@ -138,10 +139,11 @@ struct Connection {
 }
 
 impl Device {
-    pub(super) fn new(settings: &Settings) -> io::Result<Device> {
+    /// `keeper`: has the file of what is in flight outlive this process.
+    pub(super) fn new(settings: &Settings, keeper: &Link) -> io::Result<Device> {
         let pairs = settings.queues.clamp(1, MOST_QUEUES);
         let count = usize::from(pairs);
-        let record = settings.record.as_deref().map(|path| Record::open(path, 2 * pairs)).transpose()?;
+        let record = settings.record.as_deref().map(|path| Record::open(path, 2 * pairs, keeper)).transpose()?;
         let longest = settings.mtu.map_or(ANY_FRAME, |mtu| usize::from(mtu) + FRAME_OVERHEAD);
         let (queues, kicks) = ((0..count).map(|_| None).collect(), (0..count).map(|_| None).collect());
         let input = InputState { queues, kicks, ..InputState::default() };

@@ -1,5 +1,6 @@
 //! Frames that were in flight when a predecessor died are given back unsent, if the record is of the same ring.
 
+use ringway_keeper::Link;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -38,7 +39,7 @@ fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
 }
 
 fn restarted(guest: Guest, at: InflightAt, memory: OwnedFd) -> Front {
-    let mut front = Front::of(Arc::new(Device::new(&settings()).expect("a device")), guest);
+    let mut front = Front::of(Arc::new(Device::new(&settings(), &Link::default()).expect("a device")), guest);
     front.negotiate(0);
     front.does(Request::SetInflightFd(at, memory.into()));
     front
@@ -50,9 +51,9 @@ fn the_record_of_a_port_that_is_slow_to_go_is_not_that_of_the_next() {
     for is_empty in [false, true] {
         let dir = ringway_testing::file::directory();
         let path = dir.path().join("record");
-        let old = Record::open(&path, 2).expect("a record");
+        let old = Record::open(&path, 2, &Link::default()).expect("a record");
         line(&old).begin(5);
-        let new = Record::open(&path, 2).expect("another record");
+        let new = Record::open(&path, 2, &Link::default()).expect("another record");
         assert_eq!(line(&new).noted(), None, "the old one is in use");
         line(&new).begin(6);
         if is_empty {
@@ -62,7 +63,10 @@ fn the_record_of_a_port_that_is_slow_to_go_is_not_that_of_the_next() {
         let left = fs::read(&path).expect("the file of the new one stays in its place");
         assert!(left.contains(&6), "it has the notes of the new one");
         drop(new);
-        assert_eq!(line(&Record::open(&path, 2).expect("a record")).noted().map(|noted| noted.from), Some(6));
+        assert_eq!(
+            line(&Record::open(&path, 2, &Link::default()).expect("a record")).noted().map(|noted| noted.from),
+            Some(6)
+        );
     }
 }
 
@@ -122,7 +126,7 @@ fn inflight_memory_that_cannot_be_is_refused() {
 /// A device that records the chains in flight in this file.
 fn recording(record: &Path) -> Arc<Device> {
     let settings = Settings { record: Some(record.to_owned()), ..settings() };
-    Arc::new(Device::new(&settings).expect("a device"))
+    Arc::new(Device::new(&settings, &Link::default()).expect("a device"))
 }
 
 /// A guest whose back end, with a record in a file, took 5 of 8 frames and was killed. The file is at `record`
@@ -216,7 +220,7 @@ fn a_file_of_any_content_is_taken_over() {
     }
     fs::create_dir(&record).expect("a directory in its place");
     let settings = Settings { record: Some(record.clone()), ..settings() };
-    let error = Device::new(&settings).err().expect("refused").to_string();
+    let error = Device::new(&settings, &Link::default()).err().expect("refused").to_string();
     assert!(error.contains(&record.display().to_string()), "{error}");
 }
 
@@ -229,11 +233,11 @@ fn line(record: &Record) -> InflightNote {
 fn a_file_that_says_where_a_ring_is_stays_until_its_port_is_there_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("record");
-    let record = Record::open(&path, 2).expect("a record");
+    let record = Record::open(&path, 2, &Link::default()).expect("a record");
     line(&record).begin(5);
     drop(record);
     assert!(!path.exists(), "a port that ends leaves no record of its own");
-    let record = Record::open(&path, 2).expect("a record");
+    let record = Record::open(&path, 2, &Link::default()).expect("a record");
     assert_eq!(line(&record).noted().map(|noted| noted.from), Some(5));
     line(&record).clear();
     drop(record);
@@ -244,14 +248,14 @@ fn a_file_that_says_where_a_ring_is_stays_until_its_port_is_there_again() {
 fn ports_that_come_and_go_leave_files_of_the_last_only() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |number: u32| dir.path().join(format!("record{number}"));
-    let open = Record::open(&path(9999), 2).expect("a record");
+    let open = Record::open(&path(9999), 2, &Link::default()).expect("a record");
     for number in 0..1030 {
-        let record = Record::open(&path(number), 2).expect("a record");
+        let record = Record::open(&path(number), 2, &Link::default()).expect("a record");
         line(&record).begin(5);
     }
     assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 1024 + 1);
     assert!(path(9999).exists(), "a record in use stays");
-    let noted = |number: u32| line(&Record::open(&path(number), 2).expect("a record")).noted();
+    let noted = |number: u32| line(&Record::open(&path(number), 2, &Link::default()).expect("a record")).noted();
     assert_eq!((noted(0), noted(1029).map(|noted| noted.from)), (None, Some(5)));
     drop(open);
 }

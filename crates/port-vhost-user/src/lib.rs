@@ -124,7 +124,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
 /// # Errors
 /// As of [`open`].
 pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link) -> io::Result<(PortIo, VhostUser)> {
-    let device = Arc::new(Device::new(settings)?);
+    let device = Arc::new(Device::new(settings, keeper)?);
     let record = device.take_record_file();
     let sides = PortIo {
         input: Box::new(VhostInput::new(Arc::clone(&device))?),

@@ -1,5 +1,6 @@
 //! A session goes on in a successor with what was kept of it, and with nothing that does not fit.
 
+use ringway_keeper::Link;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -75,7 +76,7 @@ impl Kept {
         let guest = dead.guest.again();
         // Nothing of it runs any more, not even what ends it.
         std::mem::forget(dead);
-        let mut front = Front::of(Arc::new(Device::new(settings).expect("a device")), guest);
+        let mut front = Front::of(Arc::new(Device::new(settings, &Link::default()).expect("a device")), guest);
         front.session = Session::kept(Arc::clone(&front.device));
         resume(&mut front.session, left, |_| Ok(()))?;
         Ok(Kept { front, left: held })

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringway_keeper::Link;
 use ringway_runtime::nanoseconds;
 use ringway_switch::{Bell, CallReason, CallResult};
 use ringway_testing::until;
@@ -619,7 +620,7 @@ fn what_is_outside_the_configuration_space_is_refused() {
 #[test]
 fn the_configuration_space_is_offered_only_where_the_front_end_is_said_to_ask_for_it() {
     let settings = super::Settings { config_space: false, ..super::testing::settings() };
-    let device = super::Device::new(&settings).expect("a device");
+    let device = super::Device::new(&settings, &Link::default()).expect("a device");
     let mut front = Front::of(std::sync::Arc::new(device), super::testing::Guest::new());
     let offered = match front.ask(Request::GetProtocolFeatures) {
         Ok(Some(Reply::Number(offered))) => offered,

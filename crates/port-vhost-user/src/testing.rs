@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringway_keeper::Link;
 use ringway_memory::Mapping;
 use ringway_switch::{Armed, BatchStorage, Input, WakeOn};
 
@@ -136,7 +137,7 @@ pub struct Front {
 
 impl Front {
     pub fn new() -> Front {
-        let device = Arc::new(Device::new(&settings()).expect("a device"));
+        let device = Arc::new(Device::new(&settings(), &Link::default()).expect("a device"));
         Front::of(device, Guest::new())
     }
 

@@ -47,6 +47,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ringway_keeper::opener::{Answered, Ask, Identity, Refusal, Reply, Said, of_process};
+use ringway_keeper::{Guard, Inherited, Link};
 use ringway_memory::{Kept, MapError, Mapping, OverQuota, Quota};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, flock};
 use rustix::io::Errno;
@@ -148,6 +149,8 @@ pub struct Record {
     path: PathBuf,
     file: OwnedFd,
     pub memory: Arc<Inflight>,
+    /// The keeper has the file, too: a dead switch has it locked until the kernel has closed it.
+    _kept: Option<Guard>,
 }
 
 impl Record {
@@ -155,19 +158,20 @@ impl Record {
     ///
     /// # Errors
     /// The file cannot be made at `path`.
-    pub fn open(path: &Path, queues: u16) -> io::Result<Record> {
+    pub fn open(path: &Path, queues: u16, keeper: &Link) -> io::Result<Record> {
         let size = bytes(queues);
-        let ask = Ask::Record { path: path.to_owned(), size };
-        let file = match of_process().ask_done(&ask, &[], ANSWERED_WITHIN) {
-            None => open_here(path, size),
-            Some(files) => {
-                files.and_then(|files| files.into_iter().next().ok_or_else(|| io::ErrorKind::InvalidData.into()))
-            }
+        let name = format!("record/{}", path.file_name().unwrap_or_default().to_string_lossy());
+        let (file, kept) = match left(keeper, &name, path, size) {
+            Some((file, kept)) => (Ok(file), Some(kept)),
+            None => (open_anew(path, size), None),
         };
         let mapped = file.and_then(|file| Ok((Mapping::shared_at(file.as_fd(), 0, size as usize)?, file)));
         let (mapping, file) =
             mapped.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-        Ok(Record { path: path.to_owned(), file, memory: Arc::new(Inflight { mapping: Arc::new(mapping) }) })
+        // Without that, a successor opens it by its path.
+        let kept = kept.or_else(|| Guard::new(keeper, &name, &[], &[file.as_fd()], None).ok());
+        let memory = Arc::new(Inflight { mapping: Arc::new(mapping) });
+        Ok(Record { path: path.to_owned(), file, memory, _kept: kept })
     }
 
     fn holds_a_position(&self) -> bool {
@@ -185,6 +189,24 @@ impl Drop for Record {
         if of_process().ask_done(&ask, &[], ANSWERED_WITHIN).is_none() {
             end_here(&self.path, identity, keep);
         }
+    }
+}
+
+/// The file that a predecessor left with the keeper, if it is still the one at the path, and as long.
+fn left(keeper: &Link, name: &str, path: &Path, size: u64) -> Option<(OwnedFd, Guard)> {
+    let Inherited { name, files, .. } = keeper.inherit(name)?;
+    let kept = Guard::of(keeper, name, None);
+    let file = files.into_iter().next()?;
+    let (own, there) = (rustix::fs::fstat(&file).ok()?, rustix::fs::lstat(path).ok()?);
+    let fits = (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino) && own.st_size == size as i64;
+    fits.then_some((file, kept))
+}
+
+fn open_anew(path: &Path, size: u64) -> io::Result<OwnedFd> {
+    let ask = Ask::Record { path: path.to_owned(), size };
+    match of_process().ask_done(&ask, &[], ANSWERED_WITHIN) {
+        None => open_here(path, size),
+        Some(files) => files?.into_iter().next().ok_or_else(|| io::ErrorKind::InvalidData.into()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -171,10 +172,12 @@ fn a_reload_that_nobody_hears_is_not_lost() {
 fn after_twenty_kills_in_a_row_everything_is_there() {
     let daemon = Daemon::start(CONFIG);
     daemon.ok(&["port", "add", "b", "switch=lan0", "kind=process", "weight=3"]);
-    let mut last = daemon.pid();
+    let record = || std::fs::metadata(daemon.socket(".inflight-vm.sock")).expect("of a vhost-user port").ino();
+    let (mut last, recorded) = (daemon.pid(), record());
     for _ in 0..20 {
         let next = daemon.kill_switch();
         assert_ne!(next, last);
+        assert_eq!(record(), recorded, "what is in flight is known");
         last = next;
     }
     let status = daemon.status();
