@@ -217,6 +217,27 @@ impl Daemon {
         machine::child_named(self.program.child().id(), "ringway-switch")
     }
 
+    /// Waits until a switch waits for the death of the present one, with its closer.
+    ///
+    /// # Errors
+    /// None does.
+    pub fn until_one_waits(&mut self) -> io::Result<()> {
+        let (keeper, begun) = (self.program.child().id(), Instant::now());
+        loop {
+            let ahead = machine::children_named(keeper, "ringway-next")?;
+            let has_closer = |process: &Pid| {
+                machine::child_named(process.as_raw_nonzero().get().unsigned_abs(), "ringway-closer").is_ok()
+            };
+            if ahead.iter().any(has_closer) {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(io::Error::other("no switch waits for the death of the present one"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Returns true if there are e1000 ports.
     #[must_use]
     pub fn has_nics(&self) -> bool {

@@ -104,29 +104,32 @@ fn rfc3339(seconds: u64) -> String {
     format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
 }
 
-/// Returns the process of this name whose parent is `parent`, and which has not ended.
+/// Returns the process of this name whose parent is `parent`, and which has not begun to end.
 ///
 /// # Errors
 /// There is none.
 pub fn child_named(parent: u32, name: &str) -> io::Result<Pid> {
-    for entry in fs::read_dir("/proc")? {
-        let stat = fs::read_to_string(entry?.path().join("stat")).unwrap_or_default();
+    let first = children_named(parent, name)?.into_iter().next();
+    first.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("process {parent} has no child {name}")))
+}
+
+/// Returns all of them.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn children_named(parent: u32, name: &str) -> io::Result<Vec<Pid>> {
+    let child = |entry: io::Result<fs::DirEntry>| {
+        let stat = fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
         // The name in parentheses may hold anything.
-        let Some(((process, is_named), (flags, its_parent))) = stat.rsplit_once(") ").and_then(|(before, after)| {
-            let (process, its_name) = before.split_once(" (")?;
-            let mut after = after.split(' ').skip(1);
-            let its_parent = after.next()?;
-            Some(((process, its_name == name), (after.nth(4)?.parse::<u64>().ok()?, its_parent)))
-        }) else {
-            continue;
-        };
+        let (before, after) = stat.rsplit_once(") ")?;
+        let (process, its_name) = before.split_once(" (")?;
+        let fields: Vec<&str> = after.split(' ').take(7).collect();
+        let (its_parent, flags) = (fields.get(1)?.parse::<u32>().ok()?, fields.get(6)?.parse::<u64>().ok()?);
         // PF_EXITING: it executes nothing any more.
-        if is_named && flags & 4 == 0 && its_parent == parent.to_string() {
-            let process = process.parse().ok().and_then(Pid::from_raw);
-            return process.ok_or_else(|| io::Error::other("no process id"));
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::NotFound, format!("process {parent} has no child {name}")))
+        let is_meant = its_name == name && its_parent == parent && flags & 4 == 0;
+        is_meant.then(|| process.parse().ok().and_then(Pid::from_raw))?
+    };
+    Ok(fs::read_dir("/proc")?.filter_map(child).collect())
 }
 
 /// Returns how often this thread was preempted so far; 0 where the kernel does not tell.

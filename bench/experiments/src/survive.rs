@@ -1,7 +1,8 @@
 //! What the death of a switch and an upgrade cost its ports under traffic: a pause, and frames.
 //!
 //! One program sends numbered frames to each port by turns. The pause of a port is the longest time between two of its frames while the switch is
-//! replaced. The scale is the time in which the same executable starts and answers.
+//! replaced. A switch that is killed has one that waits for its death, as after each three seconds of service. The scale is the time in which the same
+//! executable starts and answers.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -183,6 +184,9 @@ impl<E: Endpoint> Lan<E> {
 
     fn replace(&mut self, by: By) -> io::Result<Cost> {
         pin(self.cores.generator)?;
+        if by == By::Kill {
+            self.daemon.until_one_waits()?;
+        }
         self.until_all_hear(BEFORE, || Ok(true))?;
         let now = Instant::now();
         for receiver in &mut self.receivers {
