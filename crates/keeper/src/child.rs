@@ -25,13 +25,18 @@ pub(crate) fn from_stdin(name: &CStr) -> Result<OwnedFd, NotStarted> {
     if is_orphan() {
         return Err(NotStarted::Keeper);
     }
-    let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
+    let socket = standard_input()?;
     // Else its name is that of the link by which its program was found.
     let _ = rustix::thread::set_name(name);
-    // No process that this one starts inherits the socket.
+    Ok(socket)
+}
+
+/// The standard input, which is `/dev/null` afterwards: no process that this one starts inherits it.
+pub(crate) fn standard_input() -> Result<OwnedFd, NotStarted> {
+    let input = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
     let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&nothing)?;
-    Ok(socket)
+    Ok(input)
 }
 
 /// Returns true if the keeper has ended: its end of the socket is closed.

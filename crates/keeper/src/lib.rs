@@ -6,7 +6,7 @@
 //!
 //! - `message`: what both say to each other, by a socket pair that keeps messages apart.
 //! - `keeper`: the keeper's side: `store` (what it holds), `switch` (its child), `closing` (closes that may take long), `pauses`,
-//!   `requests` (its own socket), `upgrade`.
+//!   `requests` (its own socket), `upgrade`, `standby` (a switch that is started ahead), `replacing` (of the keeper itself).
 //! - `request`: what administrators ask.
 //! - `child`: what every process does that the keeper starts. `link`: the switch's side.
 //! - [`opener`]: a second process beside the switch, which opens what the switch may not.
@@ -25,7 +25,7 @@ pub mod page;
 mod request;
 
 pub use child::NotStarted;
-pub use keeper::{Ended, Event, Options, Role, run};
+pub use keeper::{Ended, Event, Options, Role, carry, run};
 pub use link::{Guard, Inherited, Link, Predecessor, Releasing};
 pub use message::{FILES_MOST, NAME_MOST, NOTE_MOST, State};
-pub use request::{Answer, ask_to_upgrade, grant};
+pub use request::{Answer, ask_to_replace, ask_to_upgrade, grant};

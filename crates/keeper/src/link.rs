@@ -28,7 +28,7 @@ const BYTES_KEPT_MOST: u64 = 64 << 20;
 /// The end of a switch that has handed over.
 pub(crate) const HANDED_OVER: &str = "it has handed over";
 /// Longest wait for what a predecessor left.
-const LEFT_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const LEFT_WITHIN: Duration = Duration::from_secs(10);
 
 /// The end of the switch before this one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,6 +13,8 @@ use crate::message::send_bytes;
 
 /// A request to upgrade. The executable is beside it.
 pub(crate) const UPGRADE: [u8; 16] = *b"ringway-upgrade1";
+/// A request to replace the keeper. The executable is beside it.
+pub(crate) const REPLACE: [u8; 16] = *b"ringway-replace1";
 /// A grant. Its line is behind it.
 pub(crate) const GRANT: [u8; 16] = *b"ringway-grant001";
 /// Most bytes of a request.
@@ -56,6 +58,14 @@ impl Answer {
 /// There is no keeper, or it does not answer.
 pub fn ask_to_upgrade(socket: &Path, executable: impl AsFd, within: Duration) -> io::Result<Answer> {
     ask(socket, &UPGRADE, &[executable.as_fd()], within)
+}
+
+/// Asks the keeper that listens at `socket` to be replaced by this executable, with the switch going on. Waits at most so long for the answer.
+///
+/// # Errors
+/// There is no keeper, or it does not answer.
+pub fn ask_to_replace(socket: &Path, executable: impl AsFd, within: Duration) -> io::Result<Answer> {
+    ask(socket, &REPLACE, &[executable.as_fd()], within)
 }
 
 /// Lets the switch of the keeper that listens at `socket` have what this line of JSON names: `{"port": NAME, "keys": {...}}`. Waits at most so long for the

@@ -16,8 +16,14 @@ use crate::journal::on_stderr;
 use crate::service_manager;
 
 /// The names by which the program knows what a keeper started it for. Users do not start it by them.
-const NAMES: [(&str, Role); 3] =
-    [("ringway-switch", Role::Switch), ("ringway-opener", Role::Opener), ("ringway-check", Role::Check)];
+const NAMES: [(&str, Role); 4] = [
+    ("ringway-switch", Role::Switch),
+    ("ringway-opener", Role::Opener),
+    ("ringway-check", Role::Check),
+    ("ringway-carrier", Role::Carrier),
+];
+/// The variable by which a keeper knows that it takes the place of another one.
+const RESUMES: &str = "RINGWAY_RESUMES";
 /// The variable by which switch and opener know that they were started ahead ([`Role::Next`]).
 const AHEAD: &str = "RINGWAY_AHEAD";
 /// Longest time that a switch takes to end: it ends itself before.
@@ -39,6 +45,12 @@ pub fn role() -> Option<Role> {
 /// The command of a process with this role.
 fn command(program: &Path, role: Role) -> Command {
     let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1));
+    if role == Role::Keeper {
+        command.arg0(std::env::args_os().next().unwrap_or_default()).env(RESUMES, "1");
+        return command;
+    }
+    command.env_remove(RESUMES);
     let (named, is_ahead) = match role {
         Role::Next => (Role::Switch, true),
         Role::NextOpener => (Role::Opener, true),
@@ -50,7 +62,7 @@ fn command(program: &Path, role: Role) -> Command {
     } else {
         command.env_remove(AHEAD);
     }
-    command.arg0(name).args(std::env::args_os().skip(1));
+    command.arg0(name);
     // The service manager hears the keeper only. A watchdog is one for the switch, whatever its number.
     command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_PID");
     if sd_notify::watchdog_enabled().is_none() {
@@ -62,11 +74,14 @@ fn command(program: &Path, role: Role) -> Command {
 /// Keeps a switch until it ends as it was told to, or cannot start.
 pub fn keep(runtime_dir: &Path) -> ExitCode {
     pass_on_no_descriptors();
+    // The program of one that takes the place of another was found by a link.
+    let _ = rustix::thread::set_name(c"ringway");
     log::start();
     let options = Options {
         command,
         end_within: patience(END_WITHIN),
         socket: runtime_dir.join(KEEPER_SOCKET),
+        resumes: std::env::var_os(RESUMES).is_some(),
         checked: CHECKED,
     };
     let has_watchdog = service_manager::watchdog().is_some();
@@ -75,6 +90,8 @@ pub fn keep(runtime_dir: &Path) -> ExitCode {
         Event::Upgraded(after) => {
             tracing::info!("upgraded: the new switch serves, {} ms after the end of the last", after.as_millis());
         }
+        Event::Replacing => log::flush(patience(FLUSH_WITHIN)),
+        Event::Replaced => tracing::info!("the keeper is replaced by version {}", env!("CARGO_PKG_VERSION")),
         Event::NotUpgraded(why) => tracing::error!("not upgraded: {why}"),
         // It may not read at once, and the keeper does not wait.
         Event::Is(State::Ready) => {

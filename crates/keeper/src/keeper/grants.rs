@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -23,6 +25,16 @@ impl Grants {
     }
 
     /// The file, for another opener.
+    /// What another keeper had in this file.
+    pub(super) fn of(file: OwnedFd) -> io::Result<Self> {
+        let file = File::from(file);
+        let mut lines = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0).min(BYTES_MOST)];
+        file.read_exact_at(&mut lines, 0)?;
+        let bytes = lines.len();
+        let lines = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_owned).collect();
+        Ok(Self { file, bytes, lines })
+    }
+
     pub(super) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }

@@ -10,6 +10,7 @@ mod hang;
 mod next;
 mod opening;
 mod pauses;
+mod replacing;
 mod requests;
 mod standby;
 mod store;
@@ -18,10 +19,11 @@ mod upgrade;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,7 +43,9 @@ use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
 use next::Next;
 use opening::Opening;
 use pauses::Pauses;
-use requests::{Request, Requests};
+pub use replacing::carry;
+use replacing::{Carrier, Given, Resumed, resume};
+use requests::{Request, Requests, answer};
 use standby::Standby;
 use store::Store;
 use switch::{SEND_AGAIN, Switch, has_ended, how};
@@ -65,6 +69,8 @@ pub struct Options<C> {
     pub end_within: Duration,
     /// Where administrators ask for an upgrade, once the switch has served.
     pub socket: PathBuf,
+    /// The keeper before this one executed it ([`Role::Keeper`]).
+    pub resumes: bool,
     /// The names whose files a new version looks at before it is the switch.
     pub checked: &'static [&'static str],
 }
@@ -82,6 +88,10 @@ pub enum Role {
     NextOpener,
     /// To say whether it could go on with what is kept: by its status, and by its last line on stderr.
     Check,
+    /// To [`carry`] what a keeper has over to another one.
+    Carrier,
+    /// To be the keeper in place of this one: it executes this command, and has [`Options::resumes`] then.
+    Keeper,
 }
 
 /// What happened.
@@ -102,6 +112,10 @@ pub enum Event {
     Upgraded(Duration),
     /// It is not, for this reason.
     NotUpgraded(String),
+    /// The keeper is about to execute another version of itself.
+    Replacing,
+    /// It is that version.
+    Replaced,
 }
 
 /// How the switch ended, when no other one was started.
@@ -124,11 +138,11 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     // A parent that ignores SIGCHLD passes that on. The kernel would then forget how the switch ended.
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
-    let signals = Signals::new()?;
+    let resumed = if options.resumes { Some(resume().map_err(io::Error::other)?) } else { None };
     let mut keeper = Keeper {
         options,
         notify,
-        signals,
+        signals: Signals::new()?,
         store: Store::new(files_most()),
         requests: None,
         grants: Grants::new()?,
@@ -140,7 +154,8 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
         was_ready: false,
         pauses: Pauses::default(),
     };
-    let ended = keeper.run();
+    let serving = resumed.map(|resumed| keeper.resume(resumed));
+    let ended = keeper.run(serving);
     keeper.standby.end();
     // Before another daemon can have the directory.
     keeper.requests = None;
@@ -210,6 +225,8 @@ struct Serving {
     opening: Opening,
     /// What it is still to be told of what was left.
     unsent: VecDeque<Message>,
+    /// How many there were before it.
+    starts: u32,
     /// When that is tried again.
     send_at: Option<Instant>,
     /// The end of the one before.
@@ -249,22 +266,21 @@ impl End {
 }
 
 impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
-    fn run(&mut self) -> io::Result<Ended> {
+    /// `serving`: a switch that another keeper has started.
+    fn run(&mut self, mut serving: Option<Serving>) -> io::Result<Ended> {
         let (mut starts, mut end, mut died) = (0, String::new(), None);
         loop {
-            let prepared = match &mut self.upgrade {
-                Some(upgrade) => upgrade.take_prepared(),
-                None => self.standby.take(),
+            let next = match serving.take() {
+                Some(serving) => Ok(serving),
+                None => self.next(starts, &end, died),
             };
-            let switch = match prepared.map_or_else(|| self.start(Role::Switch), Ok) {
+            let ended = match next {
                 Err(why) if starts == 0 => return Err(why),
-                other => other,
+                next => next.map(|serving| {
+                    starts = serving.starts;
+                    self.serve(serving)
+                }),
             };
-            let ended = switch.map(|Next { switch, opening }| {
-                let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.clone() };
-                let unsent = self.left(begin);
-                self.serve(Serving::new(switch, opening, unsent, died))
-            });
             starts += 1;
             died = Some(Instant::now());
             end = match &ended {
@@ -285,7 +301,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                         (self.notify)(Event::NotUpgraded(why));
                         continue;
                     }
-                    Phase::Checking(_) | Phase::Preparing(_) => {
+                    Phase::Checking(_) | Phase::Preparing(_) | Phase::Replacing(_) => {
                         upgrade.refuse("the switch died meanwhile, and is started again: try again")
                     }
                 }
@@ -313,6 +329,35 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             self.sleep(pause);
             self.is_last = self.told_to_end.is_some();
         }
+    }
+
+    /// Another switch: the one that waits for that, or one that is started now.
+    fn next(&mut self, starts: u32, end: &str, died: Option<Instant>) -> io::Result<Serving> {
+        let prepared = match &mut self.upgrade {
+            Some(upgrade) => upgrade.take_prepared(),
+            None => self.standby.take(),
+        };
+        let next = prepared.map_or_else(|| self.start(Role::Switch), Ok)?;
+        let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.to_owned() };
+        Ok(Serving { starts, died, ..Serving::new(next, self.left(begin)) })
+    }
+
+    /// Goes on where another keeper was.
+    fn resume(&mut self, resumed: Resumed) -> Serving {
+        let Resumed { next, starts, grants, requests, client, page, left } = resumed;
+        self.store.use_page(page);
+        for (message, files) in left {
+            if let Message::Left { name, note } = message {
+                self.store.keep(name, note, files, true);
+            }
+        }
+        (self.grants, self.requests, self.was_ready) = (grants, Some(requests), true);
+        self.standby.serves();
+        answer(&client, &Answer::done("the keeper is replaced; \"ringway upgrade\" replaces the switch"));
+        (self.notify)(Event::Replaced);
+        let (now, death) = (Instant::now(), self.store.page().and_then(|page| Death::watch(page).ok()));
+        let (ready, look_at) = (Some(now), Some(now + SUSPECT_AFTER));
+        Serving { starts, ready, look_at, death, ..Serving::new(next, VecDeque::new()) }
     }
 
     /// Starts a switch.
@@ -409,9 +454,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 }
                 serving.switch.signal(Signal::KILL);
             }
-            self.hear(&mut serving);
-            let Serving { switch, opening, .. } = &mut serving;
-            opening.go_on(switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
+            if !self.is_loading() {
+                self.hear(&mut serving);
+                let Serving { switch, opening, .. } = &mut serving;
+                opening.go_on(switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
+            }
             serving.send_at = serving.send_at.filter(|at| *at > Instant::now());
             if serving.send_at.is_none() && !send_left(&self.store, &serving.switch, &mut serving.unsent, None) {
                 serving.send_at = Some(Instant::now() + SEND_AGAIN);
@@ -431,11 +478,17 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         status_of_ending(serving.switch.number(), process, hands_over).filter(|_| self.told_to_end.is_none())
     }
 
+    /// Returns true while another keeper gets what this one has: nothing changes.
+    fn is_loading(&self) -> bool {
+        let carrier = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.carrier());
+        carrier.is_some_and(Carrier::is_loading)
+    }
+
     /// Looks whether a switch that should say that all is well hangs, if it is time for that, and ends it then.
     fn end_if_it_hangs(&mut self, serving: &mut Serving) {
         let now = Instant::now();
         // One that was told to end is given its time by `kill_at`.
-        let is_watched = self.told_to_end.is_none() && !serving.switch.is_killed();
+        let is_watched = self.told_to_end.is_none() && !serving.switch.is_killed() && !self.is_loading();
         serving.look_at = serving.look_at.filter(|_| is_watched);
         if serving.look_at.is_none_or(|at| at > now) {
             return;
@@ -465,7 +518,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let next_at = next.and_then(|next| next.opening.wake_at());
         let (opening_at, look_at) = (serving.opening.wake_at(), serving.look_at);
         let standby_at = self.standby.wake_at().filter(|_| self.upgrade.is_none() && self.told_to_end.is_none());
-        let opens_at = [opening_at, next_at, standby_at].into_iter().flatten().min();
+        // Nothing tells when the last descriptor is closed.
+        let carrier = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.carrier());
+        let quiet_at = carrier.filter(|carrier| !carrier.is_loading()).map(|_| Instant::now() + SEND_AGAIN);
+        let opens_at = [opening_at, next_at, standby_at, quiet_at].into_iter().flatten().min();
         let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opens_at, look_at];
         let wake_at = wake_at.into_iter().flatten().min();
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
@@ -473,7 +529,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let sends = (!serving.unsent.is_empty() && serving.send_at.is_none()) || serving.opening.sends();
         let reloads = if serving.switch.hears { PollFlags::IN } else { PollFlags::empty() };
         ends.push(PollFd::new(&self.signals.reload, reloads));
-        ends.push(PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }));
+        if !self.is_loading() {
+            ends.push(PollFd::new(&*serving.switch.socket, if sends { both } else { PollFlags::IN }));
+        }
+        if let Some(carrier) = carrier {
+            let (socket, sends) = carrier.ends();
+            ends.push(PollFd::new(socket, if sends { both } else { PollFlags::IN }));
+        }
         ends.extend(serving.opening.process().map(|process| PollFd::new(process, PollFlags::IN)));
         let waits = self.standby.ends().filter(|_| self.upgrade.is_none() && self.told_to_end.is_none());
         ends.extend(waits.map(|end| PollFd::new(end, PollFlags::IN)));
@@ -497,7 +559,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     /// Begins an upgrade, and its next phase.
     fn go_on_with_upgrade(&mut self, serving: &Serving) {
         if self.told_to_end.is_some() {
-            let before = |upgrade: &mut Upgrade| matches!(upgrade.phase, Phase::Checking(_) | Phase::Preparing(_));
+            let before = |upgrade: &mut Upgrade| {
+                matches!(upgrade.phase, Phase::Checking(_) | Phase::Preparing(_) | Phase::Replacing(_))
+            };
             self.upgrade.take_if(before).into_iter().for_each(|upgrade| upgrade.refuse("the daemon ends"));
             return;
         }
@@ -524,6 +588,18 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     None => self.prepare(upgrade),
                 }
             }
+            Phase::Replacing(carrier) => {
+                let done = self.give(serving, carrier, upgrade.request.client());
+                match done {
+                    Ok(false) if is_late => self.give_up(&upgrade, "the new keeper does not take what the old one has"),
+                    Ok(false) => self.upgrade = Some(upgrade),
+                    Ok(true) => {
+                        let why = self.replace(&upgrade);
+                        self.give_up(&upgrade, &why);
+                    }
+                    Err(why) => self.give_up(&upgrade, &why),
+                }
+            }
             Phase::Preparing(next) => {
                 let command = |program: &Path| (self.options.command)(program, Role::NextOpener);
                 next.opening.go_on(&next.switch, &self.grants, command);
@@ -548,7 +624,60 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         }
     }
 
+    /// Gives another keeper what this one has. Returns true once it has everything.
+    fn give(&self, serving: &Serving, carrier: &mut Carrier, client: BorrowedFd<'_>) -> Result<bool, String> {
+        let (Some(opener), Some(requests), Ok(grants)) = (serving.opening.known(), &self.requests, self.grants.file())
+        else {
+            return Err("the switch has just been started: try again".to_owned());
+        };
+        // What waits to be closed here would have to be closed by execve(2).
+        let is_quiet = serving.unsent.is_empty() && serving.ready.is_some() && !self.store.is_closing();
+        let given = Given { switch: &serving.switch, opener, grants: grants.as_fd(), requests, client };
+        let begin = Message::Begin { starts: serving.starts, failed: 0, end: String::new() };
+        carrier.go_on(
+            &given,
+            is_quiet,
+            || self.left(begin),
+            |message| match message {
+                Message::Begin { .. } => self.store.page().into_iter().map(AsFd::as_fd).collect(),
+                Message::Left { name, .. } => self.store.files(name),
+                _ => Vec::new(),
+            },
+        )
+    }
+
+    /// Becomes another keeper. Returns why not.
+    fn replace(&mut self, upgrade: &Upgrade) -> String {
+        let Phase::Replacing(carrier) = &upgrade.phase else { return String::new() };
+        let socket = match carrier.process.socket.try_clone() {
+            Ok(socket) => socket,
+            Err(why) => return why.to_string(),
+        };
+        std::mem::take(&mut self.standby).end();
+        if has_come(&self.signals.end) {
+            self.told_to_end.get_or_insert_with(Instant::now);
+            return "the daemon ends".to_owned();
+        }
+        (self.notify)(Event::Replacing);
+        let program = upgrade::program(&upgrade.request.executable);
+        let why = (self.options.command)(&program, Role::Keeper).stdin(Stdio::from(socket)).exec();
+        self.standby.serves();
+        format!("it cannot be executed: {why}")
+    }
+
     fn begin_upgrade(&mut self, request: Request) {
+        if request.is_for_keeper {
+            let program = upgrade::program(&request.executable);
+            match Switch::start((self.options.command)(&program, Role::Carrier)) {
+                Ok(process) => self.upgrade = Some(Upgrade::replace(request, Carrier::new(process))),
+                Err(why) => {
+                    let why = format!("it cannot be executed: {why}");
+                    request.answer(&Answer::refused(&*why));
+                    (self.notify)(Event::NotUpgraded(why));
+                }
+            }
+            return;
+        }
         let program = upgrade::program(&request.executable);
         let command = (self.options.command)(&program, Role::Check);
         let begin = Message::Begin { starts: 1, failed: 0, end: String::new() };
@@ -692,13 +821,14 @@ fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, onl
 
 impl Serving {
     /// A switch that was just started.
-    fn new(switch: Switch, opening: Opening, unsent: VecDeque<Message>, died: Option<Instant>) -> Self {
+    fn new(Next { switch, opening }: Next, unsent: VecDeque<Message>) -> Self {
         Self {
             switch,
             opening,
             unsent,
+            starts: 0,
             send_at: None,
-            died,
+            died: None,
             begun: Instant::now(),
             ready: None,
             alive: None,

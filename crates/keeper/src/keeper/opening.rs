@@ -38,6 +38,16 @@ impl Opening {
         Self { program, process: None, untold: false, tell_at: None, start_at: None }
     }
 
+    /// One that was started before, and of which the switch knows.
+    pub(super) fn of(program: PathBuf, process: Switch) -> Self {
+        Self { process: Some(process), ..Self::new(program) }
+    }
+
+    /// The opener, if the switch knows of it.
+    pub(super) fn known(&self) -> Option<&Switch> {
+        self.process.as_ref().filter(|_| !self.untold)
+    }
+
     /// What to wait for.
     pub(super) fn process(&self) -> Option<&OwnedFd> {
         self.process.as_ref().map(|process| &process.process)

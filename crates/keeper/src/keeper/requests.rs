@@ -1,7 +1,9 @@
 //! `keeper.sock`: what administrators ask of the keeper itself, without the switch: to upgrade, and to let the switch have what its configuration does not name. A request is one message.
 
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use rustix::net::{
 
 use super::grants::Grants;
 use crate::message::receive_files;
-use crate::request::{Answer, GRANT, REQUEST_MOST, UPGRADE};
+use crate::request::{Answer, GRANT, REPLACE, REQUEST_MOST, UPGRADE};
 
 /// Longest time between a connection and its request. Another connection ends the wait before.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
@@ -34,6 +36,8 @@ pub(super) struct Requests {
 /// A request to upgrade.
 #[derive(Debug)]
 pub(super) struct Request {
+    /// The keeper itself is to be replaced.
+    pub(super) is_for_keeper: bool,
     /// The executable.
     pub(super) executable: OwnedFd,
     client: OwnedFd,
@@ -87,7 +91,9 @@ impl Requests {
         let may = sockopt::socket_peercred(&client).is_ok_and(|peer| peer.uid.is_root() || peer.uid == me);
         let said = match (&bytes[..length], files.into_iter().next()) {
             _ if !may => Answer::refused("only root and the switch's own user may ask for that"),
-            (bytes, Some(executable)) if *bytes == UPGRADE => return Some(Request { executable, client }),
+            (bytes, Some(executable)) if *bytes == UPGRADE || *bytes == REPLACE => {
+                return Some(Request { is_for_keeper: *bytes == REPLACE, executable, client });
+            }
             (bytes, None) if bytes.len() <= REQUEST_MOST && bytes.starts_with(&GRANT) => {
                 grants.add(&bytes[GRANT.len()..]).map_or_else(Answer::refused, |()| Answer::done("granted"))
             }
@@ -95,6 +101,20 @@ impl Requests {
         };
         answer(&client, &said);
         None
+    }
+
+    /// The socket of another keeper.
+    pub(super) fn of(path: Vec<u8>, listener: OwnedFd) -> Self {
+        let path = PathBuf::from(OsString::from_vec(path));
+        Self { identity: identity(&path), path, listener, asking: None }
+    }
+
+    pub(super) fn path_bytes(&self) -> Vec<u8> {
+        self.path.as_os_str().as_bytes().to_vec()
+    }
+
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 }
 
@@ -116,11 +136,15 @@ impl Request {
     }
 
     /// Answers. Who asked may have gone.
+    pub(super) fn client(&self) -> BorrowedFd<'_> {
+        self.client.as_fd()
+    }
+
     pub(super) fn answer(&self, said: &Answer) {
         answer(&self.client, said);
     }
 }
 
-fn answer(client: impl AsFd, said: &Answer) {
+pub(super) fn answer(client: impl AsFd, said: &Answer) {
     let _ = send(client, &said.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

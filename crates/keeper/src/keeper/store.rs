@@ -48,6 +48,16 @@ impl Store {
         }
     }
 
+    /// Has this page instead of its own.
+    pub(super) fn use_page(&mut self, page: Option<OwnedFd>) {
+        self.page = page;
+    }
+
+    /// Returns true if it is waited for some closes.
+    pub(super) fn is_closing(&self) -> bool {
+        self.unclosed() > 0
+    }
+
     /// Holds these, instead of what has the name. `whole`: none is missing. What is not whole, or is more than there is room for, is not held, and
     /// nothing has the name any more.
     pub(super) fn keep(&mut self, name: String, note: Vec<u8>, files: Vec<OwnedFd>, whole: bool) {

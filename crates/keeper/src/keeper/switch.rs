@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid};
 
 /// Pause after the kernel refused to pass descriptors, because too many are on their way.
 pub(super) const SEND_AGAIN: Duration = Duration::from_millis(5);
@@ -18,8 +19,10 @@ pub(super) const SEND_AGAIN: Duration = Duration::from_millis(5);
 /// A running switch. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Switch {
-    /// None once it was waited for.
-    child: Option<Child>,
+    number: Pid,
+    /// Nobody has waited for its end yet: no other process has its number.
+    is_child: bool,
+    stderr: Option<ChildStderr>,
     /// Readable when it has ended.
     pub(super) process: OwnedFd,
     /// The keeper's end.
@@ -36,11 +39,21 @@ impl Switch {
         let mut child = command.stdin(Stdio::from(far)).spawn()?;
         // The command has the other end, too.
         drop(command);
-        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
+        let stderr = child.stderr.take();
+        let number = Pid::from_child(&child);
+        let mut switch = Self::of(number, near).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
         })?;
-        Ok(Self { child: Some(child), process, socket: Arc::new(near), hears: false, is_killed: Cell::new(false) })
+        switch.stderr = stderr;
+        Ok(switch)
+    }
+
+    /// A child that was started before.
+    pub(super) fn of(number: Pid, socket: OwnedFd) -> io::Result<Self> {
+        let process = pidfd_open(number, PidfdFlags::empty())?;
+        let (socket, is_killed) = (Arc::new(socket), Cell::new(false));
+        Ok(Self { number, is_child: true, stderr: None, process, socket, hears: false, is_killed })
     }
 
     /// Sends a signal, unless it has ended.
@@ -51,7 +64,7 @@ impl Switch {
 
     /// Its process's number. It is that of no other process until it is waited for.
     pub(super) fn number(&self) -> u32 {
-        self.child.as_ref().map_or(0, Child::id)
+        self.number.as_raw_nonzero().get().unsigned_abs()
     }
 
     pub(super) fn is_killed(&self) -> bool {
@@ -66,7 +79,7 @@ impl Switch {
 
     /// What it writes to stderr, if that is a pipe.
     pub(super) fn take_stderr(&mut self) -> Option<ChildStderr> {
-        self.child.as_mut()?.stderr.take()
+        self.stderr.take()
     }
 
     /// How it ended, and the keeper's end of its socket. It has.
@@ -76,15 +89,17 @@ impl Switch {
 
     /// The same, of one whose threads have all ended, and which ended like this. What is left of it is unmapped and closed meanwhile.
     pub(super) fn leave(mut self, status: ExitStatus) -> (ExitStatus, Arc<OwnedFd>) {
-        self.child.take().into_iter().for_each(wait_elsewhere);
+        self.is_child = false;
+        wait_elsewhere(self.number);
         (status, Arc::clone(&self.socket))
     }
 
     /// How it ended. It has.
     pub(super) fn status(&mut self) -> ExitStatus {
-        let waited = self.child.take().map(|mut child| child.wait());
+        let waited = std::mem::take(&mut self.is_child).then(|| waitpid(Some(self.number), WaitOptions::empty()));
         // Somebody else has waited for it. It does not count as an end that it wanted.
-        waited.and_then(Result::ok).unwrap_or_else(|| ExitStatus::from_raw(killed()))
+        let raw = waited.and_then(Result::ok).flatten().map_or_else(killed, |(_, status)| status.as_raw());
+        ExitStatus::from_raw(raw)
     }
 }
 
@@ -110,15 +125,15 @@ fn killed() -> i32 {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        if !matches!(child.try_wait(), Ok(Some(_))) {
-            let _ = child.kill();
-            wait_elsewhere(child);
+        if self.is_child && !matches!(waitpid(Some(self.number), WaitOptions::NOHANG), Ok(Some(_))) {
+            self.signal(Signal::KILL);
+            wait_elsewhere(self.number);
         }
     }
 }
 
-/// Waits for the end of a process on a thread of its own: the kernel may keep it for long.
-fn wait_elsewhere(mut child: Child) {
-    let _ = std::thread::Builder::new().name("wait".to_owned()).spawn(move || child.wait());
+/// Waits for the end of a child on a thread of its own: the kernel may keep it for long.
+fn wait_elsewhere(number: Pid) {
+    let wait = move || while matches!(waitpid(Some(number), WaitOptions::empty()), Err(Errno::INTR)) {};
+    let _ = std::thread::Builder::new().name("wait".to_owned()).spawn(wait);
 }

@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::net::RecvFlags;
 
 use super::next::Next;
+use super::replacing::Carrier;
 use super::requests::Request;
 use super::switch::{Switch, how};
 
@@ -25,6 +26,8 @@ use crate::request::Answer;
 /// serve.
 const CHECKED_WITHIN: Duration = Duration::from_secs(20);
 const PREPARED_WITHIN: Duration = Duration::from_secs(20);
+/// Longest time for the keeper to be replaced.
+const CARRIED_WITHIN: Duration = Duration::from_secs(10);
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Most bytes that are read of what a new version says.
@@ -44,6 +47,8 @@ pub(super) struct Upgrade {
 pub(super) enum Phase {
     /// The new version looks at what is kept.
     Checking(Check),
+    /// The keeper is about to be replaced.
+    Replacing(Carrier),
     /// The new switch prepares itself.
     Preparing(Next),
     /// The old switch was told to hand over, to this one.
@@ -56,6 +61,11 @@ impl Phase {
     /// The new switch while it prepares itself.
     pub(super) fn preparing(&self) -> Option<&Next> {
         if let Self::Preparing(next) = self { Some(next) } else { None }
+    }
+
+    /// Who gets all that the keeper has.
+    pub(super) fn carrier(&self) -> Option<&Carrier> {
+        if let Self::Replacing(carrier) = self { Some(carrier) } else { None }
     }
 }
 
@@ -106,6 +116,10 @@ impl Check {
 impl Upgrade {
     pub(super) fn begin(request: Request, check: Check) -> Self {
         Self { request, phase: Phase::Checking(check), until: Instant::now() + CHECKED_WITHIN }
+    }
+
+    pub(super) fn replace(request: Request, carrier: Carrier) -> Self {
+        Self { request, phase: Phase::Replacing(carrier), until: Instant::now() + CARRIED_WITHIN }
     }
 
     pub(super) fn prepare(self, next: Next) -> Self {

@@ -15,7 +15,7 @@ use ringway_daemon::serve::{
     give_up_some, serve,
 };
 use ringway_daemon::{log, opener};
-use ringway_keeper::{Link, Predecessor, Role, State};
+use ringway_keeper::{Link, Predecessor, Role, State, carry};
 
 use crate::{closer, journal, keeper, service_manager};
 
@@ -59,6 +59,15 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
     match role {
         Some(Role::Opener) => return open_for_switch(c"ringway-opener", args.config, context),
+        Some(Role::Carrier) => {
+            return match carry() {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    complain("run", &error.to_string());
+                    ExitCode::FAILURE
+                }
+            };
+        }
         Some(Role::NextOpener) => return open_for_switch(c"ringway-next", args.config, context),
         _ => {}
     }

@@ -8,21 +8,25 @@ use std::time::Duration;
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_commands::context::{Context, complain};
 use ringway_commands::out;
-use ringway_keeper::ask_to_upgrade;
+use ringway_keeper::{ask_to_replace, ask_to_upgrade};
 
 /// Have another version of ringway go on as the switch, under traffic
 ///
 /// Ports keep their clients, devices and settings: guests and programs notice a pause of some milliseconds. The new version first says whether it
 /// understands the configuration in force and what the running switch has kept. If it does not, or does not serve, the old one goes on, and the exit
-/// status is 1. The process of "ringway run", which starts the switch, stays the old one.
+/// status is 1. The process of "ringway run", the keeper, which starts the switch, stays the old one: --keeper replaces it, and the switch goes on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway upgrade                          # this program, after a package has replaced it
-  ringway upgrade /opt/ringway/bin/ringway")]
+  ringway upgrade /opt/ringway/bin/ringway
+  ringway upgrade && ringway upgrade --keeper   # both processes")]
 pub struct Args {
     /// The new version [default: this program]
     #[arg(value_name = "EXECUTABLE")]
     executable: Option<PathBuf>,
+    /// Replace the keeper, not the switch: it executes the new version in place, with its process number
+    #[arg(long)]
+    keeper: bool,
 }
 
 /// Longest wait for the answer.
@@ -37,7 +41,8 @@ pub fn run(args: &Args, context: &Context) -> ExitCode {
         Err(why) => return failed(&format!("cannot open {}: {why}", path.display())),
     };
     let socket = context.runtime_dir.join(KEEPER_SOCKET);
-    match ask_to_upgrade(&socket, &executable, UPGRADED_WITHIN) {
+    let ask = if args.keeper { ask_to_replace } else { ask_to_upgrade };
+    match ask(&socket, &executable, UPGRADED_WITHIN) {
         Ok(answer) if answer.done => out::print(&format!("{}\n", answer.text)),
         Ok(answer) => failed(&format!("not upgraded: {}", answer.text)),
         Err(why) => failed(&format!(

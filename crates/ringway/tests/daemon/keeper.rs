@@ -124,7 +124,10 @@ fn a_tap_device_keeps_its_address_route_and_link_and_goes_with_its_port() {
     let look = |space: &Namespace| ["addr", "route", "link"].map(|what| space.ok("ip", &["-o", what, "show"]));
     let pings = a.start("ping", &["-i", "0.01", "10.77.0.2"], "icmp_seq=");
     let before = [look(a), look(b)];
-    for _ in 0..3 {
+    for round in 0..3 {
+        if round > 0 {
+            lan.daemon.ok(&["upgrade", "--keeper"]);
+        }
         lan.daemon.kill_switch();
         let answered = a.snmp("Icmp", "InEchoReps");
         until("pings go on", || a.snmp("Icmp", "InEchoReps") > answered + 20);
@@ -187,6 +190,11 @@ fn after_twenty_kills_in_a_row_everything_is_there() {
     assert_eq!(status["faults"], serde_json::json!([]));
     assert_eq!(daemon.port("b")["weight"], 3);
     drop(daemon.attach("lan0:b").expect("it serves"));
+    // The keeper of another version has it all, too.
+    daemon.ok(&["upgrade", "--keeper"]);
+    assert_eq!(daemon.pid(), last);
+    assert_ne!(daemon.kill_switch(), last);
+    assert_eq!(daemon.port("b")["weight"], 3);
     ends_in_order(daemon);
 }
 

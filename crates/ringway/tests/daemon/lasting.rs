@@ -159,7 +159,7 @@ fn a_successor_has_the_configuration_that_was_in_force_whatever_the_file_has_bec
 const ON_THEIR_WAY: u64 = 256;
 
 #[test]
-fn an_upgrade_under_traffic_loses_no_frame_and_a_version_that_cannot_go_on_changes_nothing() {
+fn upgrades_of_switch_and_keeper_lose_no_frame_and_a_version_that_cannot_go_on_changes_nothing() {
     let daemon = Daemon::start("");
     let [mut sender, mut receiver] = ["lan0:a", "lan0:b"].map(|name| daemon.attach(name).expect("a port"));
     let _last = all_are_kept(&daemon);
@@ -204,6 +204,10 @@ fn an_upgrade_under_traffic_loses_no_frame_and_a_version_that_cannot_go_on_chang
             let said = daemon.ok(&["upgrade"]);
             assert!(said.starts_with("upgraded: the new switch serves after "), "{said}");
             assert_ne!(std::mem::replace(&mut switch, daemon.pid()), daemon.pid());
+            goes_on();
+            let said = daemon.ok(&["upgrade", "--keeper"]);
+            assert!(said.starts_with("the keeper is replaced"), "{said}");
+            assert_eq!(daemon.pid(), switch, "the switch goes on");
         }
         goes_on();
         for (program, why) in
@@ -211,6 +215,8 @@ fn an_upgrade_under_traffic_loses_no_frame_and_a_version_that_cannot_go_on_chang
         {
             let said = daemon.ringway(&["upgrade", program]);
             assert!(said.code == Some(1) && said.err.contains(why), "{program}: {said:?}");
+            let keeper = daemon.ringway(&["upgrade", "--keeper", program]);
+            assert!(keeper.code == Some(1) && keeper.err.contains("not upgraded: "), "{program}: {keeper:?}");
             assert_eq!(daemon.pid(), switch, "the old one goes on");
             goes_on();
         }
