@@ -19,7 +19,7 @@ use ringway_keeper::{ask_to_replace, ask_to_upgrade};
 #[command(after_help = "Examples:
   ringway upgrade                          # this program, after a package has replaced it
   ringway upgrade /opt/ringway/bin/ringway
-  ringway upgrade && ringway upgrade --keeper   # both processes")]
+  ringway upgrade --keeper                 # the keeper, not the switch")]
 pub struct Args {
     /// The new version [default: this program]
     #[arg(value_name = "EXECUTABLE")]
