@@ -291,7 +291,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 match upgrade.phase {
                     _ if self.told_to_end.is_some() => upgrade.refuse("the daemon ends"),
                     Phase::HandingOver(_) => {
-                        HANDED_OVER.clone_into(&mut end);
+                        // One that dies meanwhile by its own doing has died.
+                        if ended.as_ref().is_ok_and(|ended| ended.status.success() || !ended.is_its_own()) {
+                            HANDED_OVER.clone_into(&mut end);
+                        }
                         self.upgrade = Some(upgrade.start(Instant::now()));
                         continue;
                     }
@@ -429,7 +432,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     None => switch.end(),
                 };
                 // A successor does not wait for it.
-                if status.success() {
+                if status.success() && !self.hands_over() {
                     serving.opening.end();
                 }
                 // What is unread in it may have files.
@@ -473,9 +476,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn status_of_dying(&self, serving: &mut Serving) -> Option<ExitStatus> {
         serving.death.take_if(|death| has_ended(&death.told))?;
         serving.switch.signal(Signal::KILL);
-        let hands_over = matches!(&self.upgrade, Some(Upgrade { phase: Phase::HandingOver(_), .. }));
         let Switch { process, .. } = &serving.switch;
-        status_of_ending(serving.switch.number(), process, hands_over).filter(|_| self.told_to_end.is_none())
+        status_of_ending(serving.switch.number(), process, self.hands_over()).filter(|_| self.told_to_end.is_none())
+    }
+
+    /// Returns true if the switch was told to leave everything to another version.
+    fn hands_over(&self) -> bool {
+        matches!(&self.upgrade, Some(Upgrade { phase: Phase::HandingOver(_), .. }))
     }
 
     /// Returns true while another keeper gets what this one has: nothing changes.
