@@ -21,6 +21,7 @@ pub enum What {
     /// Successors die, too, before they serve or soon after.
     KillSuccessors,
     Upgrade,
+    ReplaceKeeper,
     StopSwitch,
     /// The switch gets no more memory for a while.
     NoMemory,
@@ -39,7 +40,7 @@ pub enum What {
 }
 
 /// Each as often as it stands here.
-const ALL: [What; 24] = [
+const ALL: [What; 25] = [
     What::KillSwitch,
     What::KillSwitch,
     What::KillSwitch,
@@ -49,6 +50,7 @@ const ALL: [What; 24] = [
     What::KillSuccessors,
     What::Upgrade,
     What::Upgrade,
+    What::ReplaceKeeper,
     What::StopSwitch,
     What::NoMemory,
     What::KillMember,
@@ -67,8 +69,9 @@ const ALL: [What; 24] = [
 ];
 
 /// In these the switch may be killed.
-const KILLED_IN: [What; 10] = [
+const KILLED_IN: [What; 11] = [
     What::Upgrade,
+    What::ReplaceKeeper,
     What::KillMember,
     What::PunchMemory,
     What::DeleteTap,
@@ -171,6 +174,12 @@ impl Fault {
                 let said = scene.ringway(&["upgrade"]);
                 scene.switch_died = Some(Instant::now());
                 let is_done = said.code == Some(0) || self.has_kill || said.err.contains("died");
+                assert!(is_done, "seed {}: {said:?}", scene.seed);
+            }
+            What::ReplaceKeeper => {
+                let said = scene.ringway(&["upgrade", "--keeper"]);
+                // One that was just started has to be waited for.
+                let is_done = said.code == Some(0) || self.has_kill || said.err.contains("try again");
                 assert!(is_done, "seed {}: {said:?}", scene.seed);
             }
             What::StopSwitch => {
