@@ -661,11 +661,12 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             Err(why) => return why.to_string(),
         };
         std::mem::take(&mut self.standby).end();
+        (self.notify)(Event::Replacing);
+        // One that comes from now on is lost.
         if has_come(&self.signals.end) {
             self.told_to_end.get_or_insert_with(Instant::now);
             return "the daemon ends".to_owned();
         }
-        (self.notify)(Event::Replacing);
         let program = upgrade::program(&upgrade.request.executable);
         let why = (self.options.command)(&program, Role::Keeper).stdin(Stdio::from(socket)).exec();
         self.standby.serves();
