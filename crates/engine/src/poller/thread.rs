@@ -102,9 +102,7 @@ impl Equipment {
         let note = Note::new();
         let work = Workspace::noting(batch, Touching::at(note.receiver()));
         let shift = Shift::new(work.touching());
-        let mut meter = Meter::new();
-        meter.prepare()?;
-        Ok(Equipment { epoll, timer, work, meter, shift, note })
+        Ok(Equipment { epoll, timer, work, meter: Meter::new(), shift, note })
     }
 }
 
@@ -115,10 +113,12 @@ impl Equipment {
 /// The kernel refuses a thread, a descriptor or memory.
 pub(crate) fn spare(shared: &Arc<Shared>, settings: &EngineSettings, name: String) -> io::Result<Spare> {
     let (shared, settings) = (Arc::clone(shared), settings.clone());
-    let equipment = Equipment::new(settings.batch)?;
+    let mut equipment = Equipment::new(settings.batch)?;
     Spare::start(name, move |order| {
         call::prepare();
         make_resident();
+        // Here, as it takes a millisecond. Without it, a long visit tries again.
+        let _ = equipment.meter.prepare();
         if let Some((state, begun)) = order.wait() {
             serve(shared, state, &settings, equipment, begun);
         }
