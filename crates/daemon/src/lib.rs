@@ -26,4 +26,4 @@ pub mod state_file;
 /// What the daemon says.
 pub use ringway_runtime::log;
 
-pub use ringway_runtime::inheritance::pass_on_no_descriptors;
+pub use ringway_runtime::inheritance;

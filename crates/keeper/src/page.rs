@@ -167,6 +167,12 @@ pub(crate) fn note_hang(page: impl AsFd, slot: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns true if the switch has noted of what it dies, or the page cannot be read.
+pub(crate) fn has_noted_death(page: impl AsFd) -> bool {
+    let mut word = [0; 8];
+    !rustix::io::pread(page, &mut word, 8 * DEATH as u64).is_ok_and(|read| read == 8 && word == [0; 8])
+}
+
 /// The word that names the cause and the thread.
 #[must_use]
 pub const fn death_word(cause: Cause, slot: Option<usize>) -> u64 {

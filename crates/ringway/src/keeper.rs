@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_api::patience;
+use ringway_daemon::inheritance::{hold_back_signals, let_signals_through, pass_on_no_descriptors};
+use ringway_daemon::log;
 use ringway_daemon::serve::{CHECKED, FLUSH_WITHIN};
-use ringway_daemon::{log, pass_on_no_descriptors};
 use ringway_keeper::{Ended, Event, Options, Role, State, run};
 
 use crate::journal::on_stderr;
@@ -90,9 +91,18 @@ pub fn keep(runtime_dir: &Path) -> ExitCode {
         Event::Upgraded(after) => {
             tracing::info!("upgraded: the new switch serves, {} ms after the end of the last", after.as_millis());
         }
-        Event::Replacing => log::flush(patience(FLUSH_WITHIN)),
-        Event::Replaced => tracing::info!("the keeper is replaced by version {}", env!("CARGO_PKG_VERSION")),
-        Event::NotUpgraded(why) => tracing::error!("not upgraded: {why}"),
+        Event::Replacing => {
+            log::flush(patience(FLUSH_WITHIN));
+            hold_back_signals();
+        }
+        Event::Replaced => {
+            let_signals_through();
+            tracing::info!("the keeper is replaced by version {}", env!("CARGO_PKG_VERSION"));
+        }
+        Event::NotUpgraded(why) => {
+            let_signals_through();
+            tracing::error!("not upgraded: {why}");
+        }
         // It may not read at once, and the keeper does not wait.
         Event::Is(State::Ready) => {
             let tell = || service_manager::tell(State::Ready);

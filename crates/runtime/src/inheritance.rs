@@ -7,6 +7,29 @@ pub fn pass_on_no_descriptors() {
     unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };
 }
 
+/// Holds back signals that end the daemon or have it read its configuration, for the calling thread and the program that it executes in its place: who
+/// comes after execve(2) gets them.
+pub fn hold_back_signals() {
+    set_signals(libc::SIG_BLOCK);
+}
+
+/// Lets them through.
+pub fn let_signals_through() {
+    set_signals(libc::SIG_UNBLOCK);
+}
+
+fn set_signals(how: libc::c_int) {
+    // SAFETY: sigemptyset makes the set before it is read, and a mask of these signals keeps no code from running.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

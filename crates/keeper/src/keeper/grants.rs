@@ -24,7 +24,6 @@ impl Grants {
         Ok(Self { file: memfd_create("ringway-grants", MemfdFlags::CLOEXEC)?.into(), bytes: 0, lines: HashSet::new() })
     }
 
-    /// The file, for another opener.
     /// What another keeper had in this file.
     pub(super) fn of(file: OwnedFd) -> io::Result<Self> {
         let file = File::from(file);
@@ -35,6 +34,7 @@ impl Grants {
         Ok(Self { file, bytes, lines })
     }
 
+    /// The file, for another opener.
     pub(super) fn file(&self) -> io::Result<File> {
         self.file.try_clone()
     }

@@ -37,7 +37,7 @@ use crate::link::HANDED_OVER;
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
 use crate::page::{Cause, FIRST_SLOT, note_hang};
 use crate::request::Answer;
-use death::{Death, status_of_ending};
+use death::Death;
 use grants::Grants;
 use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
 use next::Next;
@@ -112,9 +112,9 @@ pub enum Event {
     Upgraded(Duration),
     /// It is not, for this reason.
     NotUpgraded(String),
-    /// The keeper is about to execute another version of itself.
+    /// The keeper is about to execute another version of itself. Signals are held back from now on.
     Replacing,
-    /// It is that version.
+    /// It is that version, and handles signals: they are let through.
     Replaced,
 }
 
@@ -138,11 +138,12 @@ pub fn run(options: Options<impl FnMut(&Path, Role) -> Command>, notify: impl Fn
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     // A parent that ignores SIGCHLD passes that on. The kernel would then forget how the switch ended.
     signal_hook::flag::register(SIGCHLD, Arc::default())?;
+    let signals = Signals::new()?;
     let resumed = if options.resumes { Some(resume().map_err(io::Error::other)?) } else { None };
     let mut keeper = Keeper {
         options,
         notify,
-        signals: Signals::new()?,
+        signals,
         store: Store::new(files_most()),
         requests: None,
         grants: Grants::new()?,
@@ -347,7 +348,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
     /// Goes on where another keeper was.
     fn resume(&mut self, resumed: Resumed) -> Serving {
-        let Resumed { next, starts, grants, requests, client, page, left } = resumed;
+        let Resumed { switch, opener, executable, starts, grants, requests, client, page, left } = resumed;
+        let next = Next { switch, opening: Opening::of(upgrade::program(&executable), opener) };
+        self.executable = Some(executable);
         self.store.use_page(page);
         for (message, files) in left {
             if let Message::Left { name, note } = message {
@@ -358,9 +361,14 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         self.standby.serves();
         answer(&client, &Answer::done("the keeper is replaced; \"ringway upgrade\" replaces the switch"));
         (self.notify)(Event::Replaced);
-        let (now, death) = (Instant::now(), self.store.page().and_then(|page| Death::watch(page).ok()));
+        let (now, death) = (Instant::now(), self.watch(&next.switch));
         let (ready, look_at) = (Some(now), Some(now + SUSPECT_AFTER));
         Serving { starts, ready, look_at, death, ..Serving::new(next, VecDeque::new()) }
+    }
+
+    /// Waits for the death of a switch.
+    fn watch(&self, switch: &Switch) -> Option<Death> {
+        Death::watch(self.store.page()?, switch.number(), &switch.process).ok()
     }
 
     /// Starts a switch.
@@ -474,10 +482,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
     /// Returns how a switch ended that is dead already, if not for the kernel. A last one is waited for: nothing is left of it when the keeper ends.
     fn status_of_dying(&self, serving: &mut Serving) -> Option<ExitStatus> {
-        serving.death.take_if(|death| has_ended(&death.told))?;
+        let status = serving.death.take_if(|death| has_ended(&death.told))?.status();
         serving.switch.signal(Signal::KILL);
-        let Switch { process, .. } = &serving.switch;
-        status_of_ending(serving.switch.number(), process, self.hands_over()).filter(|_| self.told_to_end.is_none())
+        status.filter(|_| self.told_to_end.is_none())
     }
 
     /// Returns true if the switch was told to leave everything to another version.
@@ -495,9 +502,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     fn end_if_it_hangs(&mut self, serving: &mut Serving) {
         let now = Instant::now();
         // One that was told to end is given its time by `kill_at`.
-        let is_watched = self.told_to_end.is_none() && !serving.switch.is_killed() && !self.is_loading();
+        let is_watched = self.told_to_end.is_none() && !serving.switch.is_killed();
         serving.look_at = serving.look_at.filter(|_| is_watched);
-        if serving.look_at.is_none_or(|at| at > now) {
+        // Nobody hears while another keeper gets everything that all is well.
+        if serving.look_at.is_none_or(|at| at > now) || self.is_loading() {
             return;
         }
         serving.look_at = Some(now + LOOK_EVERY);
@@ -519,15 +527,15 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             return;
         }
         let told_until = serving.kill_at(self);
-        let upgrade_until = self.upgrade.as_ref().map(|upgrade| upgrade.until);
+        let upgrade_until = self.upgrade.as_ref().filter(|_| self.told_to_end.is_none()).map(|upgrade| upgrade.until);
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
         let next = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.preparing());
         let next_at = next.and_then(|next| next.opening.wake_at());
         let (opening_at, look_at) = (serving.opening.wake_at(), serving.look_at);
         let standby_at = self.standby.wake_at().filter(|_| self.upgrade.is_none() && self.told_to_end.is_none());
-        // Nothing tells when the last descriptor is closed.
+        // Nothing tells when the last descriptor is closed, or when fewer are on their way.
         let carrier = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.carrier());
-        let quiet_at = carrier.filter(|carrier| !carrier.is_loading()).map(|_| Instant::now() + SEND_AGAIN);
+        let quiet_at = carrier.filter(|carrier| carrier.looks_again()).map(|_| Instant::now() + SEND_AGAIN);
         let opens_at = [opening_at, next_at, standby_at, quiet_at].into_iter().flatten().min();
         let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opens_at, look_at];
         let wake_at = wake_at.into_iter().flatten().min();
@@ -543,7 +551,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             let (socket, sends) = carrier.ends();
             ends.push(PollFd::new(socket, if sends { both } else { PollFlags::IN }));
         }
-        ends.extend(serving.opening.process().map(|process| PollFd::new(process, PollFlags::IN)));
+        let opener = serving.opening.process().filter(|_| !self.is_loading());
+        ends.extend(opener.map(|process| PollFd::new(process, PollFlags::IN)));
         let waits = self.standby.ends().filter(|_| self.upgrade.is_none() && self.told_to_end.is_none());
         ends.extend(waits.map(|end| PollFd::new(end, PollFlags::IN)));
         // Nobody reads requests while an upgrade is under way or the daemon ends.
@@ -598,6 +607,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             Phase::Replacing(carrier) => {
                 let done = self.give(serving, carrier, upgrade.request.client());
                 match done {
+                    Ok(false) if is_late && self.store.is_closing() => {
+                        self.give_up(&upgrade, "clients keep descriptors from being closed: try again later");
+                    }
                     Ok(false) if is_late => self.give_up(&upgrade, "the new keeper does not take what the old one has"),
                     Ok(false) => self.upgrade = Some(upgrade),
                     Ok(true) => {
@@ -618,7 +630,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     {
                         self.give_up(&upgrade, "the switch does not hear the keeper");
                     }
-                    Ok(true) => self.upgrade = Some(upgrade.hand_over()),
+                    Ok(true) => {
+                        serving.death.iter().for_each(Death::is_in_order);
+                        self.upgrade = Some(upgrade.hand_over());
+                    }
                     Err(why) => self.give_up(&upgrade, &why),
                 }
             }
@@ -639,7 +654,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         };
         // What waits to be closed here would have to be closed by execve(2).
         let is_quiet = serving.unsent.is_empty() && serving.ready.is_some() && !self.store.is_closing();
-        let given = Given { switch: &serving.switch, opener, grants: grants.as_fd(), requests, client };
+        let executable = match &self.executable {
+            Some(executable) => executable.try_clone(),
+            None => std::fs::File::open("/proc/self/exe").map(OwnedFd::from),
+        };
+        let executable = executable.map_err(|why| format!("the switch's program cannot be had: {why}"))?;
+        let (executable, grants) = (executable.as_fd(), grants.as_fd());
+        let given = Given { switch: &serving.switch, opener, grants, requests, client, executable };
         let begin = Message::Begin { starts: serving.starts, failed: 0, end: String::new() };
         carrier.go_on(
             &given,
@@ -660,21 +681,25 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             Ok(socket) => socket,
             Err(why) => return why.to_string(),
         };
-        std::mem::take(&mut self.standby).end();
         (self.notify)(Event::Replacing);
-        // One that comes from now on is lost.
-        if has_come(&self.signals.end) {
-            self.told_to_end.get_or_insert_with(Instant::now);
-            return "the daemon ends".to_owned();
+        // One that comes from now on waits for the new keeper.
+        let come = [&self.signals.end, &self.signals.reload].map(|signal| PollFd::new(signal, PollFlags::IN));
+        if poll(&mut { come }, Some(&Timespec::default())) != Ok(0) {
+            return "a signal has come meanwhile: try again".to_owned();
         }
         let program = upgrade::program(&upgrade.request.executable);
         let why = (self.options.command)(&program, Role::Keeper).stdin(Stdio::from(socket)).exec();
+        // It was the standard input already.
+        let nothing = std::fs::File::open("/dev/null");
+        nothing.into_iter().for_each(|nothing| _ = rustix::stdio::dup2_stdin(&nothing));
         self.standby.serves();
         format!("it cannot be executed: {why}")
     }
 
     fn begin_upgrade(&mut self, request: Request) {
         if request.is_for_keeper {
+            // While the switch is heard.
+            std::mem::take(&mut self.standby).end();
             let program = upgrade::program(&request.executable);
             match Switch::start((self.options.command)(&program, Role::Carrier)) {
                 Ok(process) => self.upgrade = Some(Upgrade::replace(request, Carrier::new(process))),
@@ -750,7 +775,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                     if serving.ready.is_none() {
                         let now = Instant::now();
                         (serving.ready, serving.look_at) = (Some(now), Some(now + SUSPECT_AFTER));
-                        serving.death = self.store.page().and_then(|page| Death::watch(page).ok());
+                        serving.death = self.watch(&serving.switch);
                         self.serves(serving.died);
                         (self.notify)(Event::Is(State::Ready));
                     }

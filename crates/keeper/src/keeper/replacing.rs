@@ -10,24 +10,23 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
-use rustix::process::Pid;
+use rustix::process::{DumpableBehavior, Pid, set_dumpable_behavior};
 use serde::{Deserialize, Serialize};
 
 use super::grants::Grants;
-use super::next::Next;
-use super::opening::Opening;
 use super::requests::Requests;
 use super::switch::{Switch, has_ended};
 use crate::child::{NotStarted, from_stdin, standard_input};
 use crate::link::LEFT_WITHIN;
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
 
-/// The name of what the keeper has for itself. It comes first, so that no name of the switch's is taken for it.
+/// The name of what the keeper has for itself. It comes first: what has this name later is the switch's.
 const OWN: &str = "keeper";
 /// The version of what it says.
 const VERSION: u32 = 1;
 
-/// What the keeper has for itself. Beside it are the sockets of the switch and of the opener, the grants, the listener, and the client that has asked.
+/// What the keeper has for itself. Beside it are the sockets of the switch and of the opener, the grants, the listener, the client that has asked, and what the
+/// switch executes.
 #[derive(Debug, Deserialize, Serialize)]
 struct Own {
     version: u32,
@@ -45,10 +44,13 @@ struct Own {
 #[derive(Debug)]
 pub(super) struct Carrier {
     pub(super) process: Switch,
-    /// What it is still to be told.
+    /// What it is still to be told: the keeper's own first.
+    own: Option<Message>,
     unsent: VecDeque<Message>,
     is_prepared: bool,
     is_loading: bool,
+    /// Too many descriptors are on their way.
+    waits: bool,
 }
 
 /// What the old keeper gives the carrier.
@@ -58,11 +60,12 @@ pub(super) struct Given<'k> {
     pub(super) grants: BorrowedFd<'k>,
     pub(super) requests: &'k Requests,
     pub(super) client: BorrowedFd<'k>,
+    pub(super) executable: BorrowedFd<'k>,
 }
 
 impl Carrier {
     pub(super) fn new(process: Switch) -> Self {
-        Self { process, unsent: VecDeque::new(), is_prepared: false, is_loading: false }
+        Self { process, own: None, unsent: VecDeque::new(), is_prepared: false, is_loading: false, waits: false }
     }
 
     /// Returns true if nobody hears the switch: what it has kept is on its way.
@@ -72,7 +75,16 @@ impl Carrier {
 
     /// What to wait for, and whether there is something to send.
     pub(super) fn ends(&self) -> (&OwnedFd, bool) {
-        (&self.process.socket, !self.unsent.is_empty())
+        (&self.process.socket, self.has_more() && !self.waits)
+    }
+
+    /// Returns true if it has to be looked soon whether it can go on.
+    pub(super) fn looks_again(&self) -> bool {
+        !self.is_loading || self.waits
+    }
+
+    fn has_more(&self) -> bool {
+        self.own.is_some() || !self.unsent.is_empty()
     }
 
     /// Gives the carrier what there is room for. Returns true once it has everything. `may_begin`: nothing keeps it from that. `left`: what to give, beside
@@ -90,27 +102,31 @@ impl Carrier {
         if let Some(state) = self.hear()? {
             match (state, self.is_loading) {
                 (State::Prepared, false) => self.is_prepared = true,
-                (State::Fits, true) if self.unsent.is_empty() => return Ok(true),
+                (State::Fits, true) if !self.has_more() => return Ok(true),
                 _ => return Err("the new keeper says what the old one does not understand".to_owned()),
             }
         }
         if self.is_prepared && !self.is_loading && may_begin {
             self.is_loading = true;
             let own = self.own(given).map_err(|why| format!("the keeper cannot say what it has: {why}"))?;
-            self.unsent = std::iter::once(own).chain(left()).collect();
+            (self.own, self.unsent) = (Some(own), left());
         }
-        while let Some(message) = self.unsent.front() {
-            let its = match message {
-                Message::Left { name, .. } if name == OWN => {
-                    let Given { switch, opener, grants, requests, client } = given;
-                    vec![switch.socket.as_fd(), opener.socket.as_fd(), *grants, requests.listener(), *client]
-                }
-                other => files(other),
+        self.waits = false;
+        while let Some(message) = self.own.as_ref().or(self.unsent.front()) {
+            let Given { switch, opener, grants, requests, client, executable } = given;
+            let its = if self.own.is_some() {
+                vec![switch.socket.as_fd(), opener.socket.as_fd(), *grants, requests.listener(), *client, *executable]
+            } else {
+                files(message)
             };
             match send(&*self.process.socket, message, &its, SendFlags::DONTWAIT) {
+                Ok(()) if self.own.take().is_some() => {}
                 Ok(()) => _ = self.unsent.pop_front(),
-                // Too many descriptors are on their way.
-                Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOMEM | Errno::NOBUFS) => break,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::TOOMANYREFS | Errno::NOMEM | Errno::NOBUFS) => {
+                    self.waits = true;
+                    break;
+                }
                 Err(why) => return Err(format!("the new keeper does not hear the old one: {why}")),
             }
         }
@@ -149,6 +165,8 @@ type Carried = (Message, Vec<OwnedFd>);
 /// There is no keeper, or it has what this version does not understand.
 pub fn carry() -> Result<(), NotStarted> {
     let socket = from_stdin(c"ringway-carrier")?;
+    // Its memory has what the descriptors of all clients are for.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let say = |state| send(&socket, &Message::Is(state), &[], SendFlags::empty());
     say(State::Prepared)?;
     let all = receive_all(&socket)?;
@@ -192,13 +210,16 @@ fn receive_all(socket: &OwnedFd) -> Result<Vec<Carried>, NotStarted> {
 fn own(all: &[Carried]) -> Result<Own, NotStarted> {
     let Some((Message::Left { name, note }, files)) = all.first() else { return Err(NotStarted::Keeper) };
     let own: Own = serde_json::from_slice(note).map_err(|_| NotStarted::Keeper)?;
-    let is_understood = name == OWN && own.version == VERSION && files.len() == 5;
+    let is_understood = name == OWN && own.version == VERSION && files.len() == 6;
     is_understood.then_some(own).ok_or(NotStarted::Keeper)
 }
 
 /// What a keeper has that has taken the place of another one.
 pub(super) struct Resumed {
-    pub(super) next: Next,
+    pub(super) switch: Switch,
+    pub(super) opener: Switch,
+    /// What both execute.
+    pub(super) executable: OwnedFd,
     pub(super) starts: u32,
     pub(super) grants: Grants,
     pub(super) requests: Requests,
@@ -220,8 +241,8 @@ pub(super) fn resume() -> Result<Resumed, NotStarted> {
     let mut all = receive_all(&socket)?;
     let own = own(&all)?;
     let mut left = all.split_off(1);
-    let files: Result<[OwnedFd; 5], _> = all.remove(0).1.try_into();
-    let [switch, opener, grants, listener, client] = files.map_err(|_| NotStarted::Keeper)?;
+    let files: Result<[OwnedFd; 6], _> = all.remove(0).1.try_into();
+    let [switch, opener, grants, listener, client, executable] = files.map_err(|_| NotStarted::Keeper)?;
     let number = |raw| Pid::from_raw(raw).ok_or(NotStarted::Keeper);
     let lost = |_: io::Error| NotStarted::Keeper;
     let mut switch = Switch::of(number(own.switch)?, switch).map_err(lost)?;
@@ -234,7 +255,9 @@ pub(super) fn resume() -> Result<Resumed, NotStarted> {
     };
     left.pop();
     Ok(Resumed {
-        next: Next { switch, opening: Opening::of("/proc/self/exe".into(), opener) },
+        switch,
+        opener,
+        executable,
         starts,
         grants: Grants::of(grants).map_err(lost)?,
         requests: Requests::of(own.path, listener),

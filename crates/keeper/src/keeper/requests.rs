@@ -135,11 +135,11 @@ impl Request {
         self.executable
     }
 
-    /// Answers. Who asked may have gone.
     pub(super) fn client(&self) -> BorrowedFd<'_> {
         self.client.as_fd()
     }
 
+    /// Answers. Who asked may have gone.
     pub(super) fn answer(&self, said: &Answer) {
         answer(&self.client, said);
     }

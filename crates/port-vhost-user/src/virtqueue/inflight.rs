@@ -53,7 +53,10 @@ use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, flock};
 use rustix::io::Errno;
 
 use ringway_port::guest::{Area, check_backing};
+use ringway_runtime::warn_limited;
 
+/// Bytes of the end of a path in the keeper's name of a record: with a number behind it, the name is no longer than the keeper has it.
+const NAME_END: usize = 96;
 /// Longest wait for the opener.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes for each queue: a cache line, as another poller may write each.
@@ -160,7 +163,9 @@ impl Record {
     /// The file cannot be made at `path`.
     pub fn open(path: &Path, queues: u16, keeper: &Link) -> io::Result<Record> {
         let size = bytes(queues);
-        let name = format!("record/{}", path.file_name().unwrap_or_default().to_string_lossy());
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // The file is compared.
+        let name = format!("record/{}", &name[name.ceil_char_boundary(name.len().saturating_sub(NAME_END))..]);
         let (file, kept) = match left(keeper, &name, path, size) {
             Some((file, kept)) => (Ok(file), Some(kept)),
             None => (open_anew(path, size), None),
@@ -169,7 +174,11 @@ impl Record {
         let (mapping, file) =
             mapped.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         // Without that, a successor opens it by its path.
-        let kept = kept.or_else(|| Guard::new(keeper, &name, &[], &[file.as_fd()], None).ok());
+        let keep = || {
+            let kept = Guard::new(keeper, &name, &[], &[file.as_fd()], None);
+            kept.inspect_err(|why| warn_limited(&format!("{} will not outlive the switch: {why}", path.display()))).ok()
+        };
+        let kept = kept.or_else(keep);
         let memory = Arc::new(Inflight { mapping: Arc::new(mapping) });
         Ok(Record { path: path.to_owned(), file, memory, _kept: kept })
     }
@@ -189,6 +198,8 @@ impl Drop for Record {
         if of_process().ask_done(&ask, &[], ANSWERED_WITHIN).is_none() {
             end_here(&self.path, identity, keep);
         }
+        // The keeper closes its descriptor later.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
