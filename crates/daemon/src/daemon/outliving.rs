@@ -10,7 +10,7 @@ use super::deaths::Deaths;
 
 /// The name of the version, and the version of what ports and the daemon keep: of names, notes and memory. It changes with them.
 const VERSION: &str = "version";
-const STATE_VERSION: u32 = 2;
+const STATE_VERSION: u32 = 3;
 /// The name of the text of the configuration file.
 const CONFIGURATION: &str = "configuration";
 /// What another version looks at before it is the switch.
