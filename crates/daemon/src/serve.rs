@@ -17,7 +17,7 @@ use ringway_api::paths::{ATTACH_SOCKET, CONTROL_SOCKET};
 use ringway_api::patience;
 use ringway_config::{Config, Host};
 use ringway_keeper::{Link, NotStarted};
-use ringway_port_device::{unclosed_devices, xdp};
+use ringway_port_device::unclosed_devices;
 use ringway_port_process::AttachServer;
 use ringway_runtime::serving::note_round;
 use ringway_runtime::{fatal, log};
@@ -244,9 +244,8 @@ async fn run(
     // Before, an older version may have to go on with what it knows.
     keep_version(claim.keeper());
     notify(Event::Ready);
-    // Ports that are not configured any more, and what this version has no use for.
-    xdp::let_go_of_left(claim.keeper(), |_| false);
-    claim.keeper().release_rest().iter().for_each(|name| tracing::debug!("{name} is let go: nothing takes it over"));
+    // Of ports that are not configured any more, and what this version has no use for.
+    lock(&daemon).let_go();
     let mut faults = fault_signal(&daemon);
     let mut every_second = tokio::time::interval(SWEEP_EVERY);
     every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -240,11 +240,6 @@ impl Link {
         all.into_iter().map(|(_, left)| left).collect()
     }
 
-    /// Has the keeper close what a predecessor left and nobody has taken. Returns the names.
-    pub fn release_rest(&self) -> Vec<String> {
-        self.give_up(|_| false)
-    }
-
     /// Has the keeper hold these files, with this note, for a successor. What it held under this name before is closed.
     ///
     /// # Errors
