@@ -244,8 +244,8 @@ async fn run(
     // Before, an older version may have to go on with what it knows.
     keep_version(claim.keeper());
     notify(Event::Ready);
-    // Ports that are not configured any more, and what this version has no use for.
-    claim.keeper().release_rest().iter().for_each(|name| tracing::debug!("{name} is let go: nothing takes it over"));
+    // Of ports that are not configured any more, and what this version has no use for.
+    lock(&daemon).let_go();
     let mut faults = fault_signal(&daemon);
     let mut every_second = tokio::time::interval(SWEEP_EVERY);
     every_second.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -19,6 +19,8 @@ mod child;
 pub mod fuzzing;
 mod keeper;
 mod link;
+#[cfg(test)]
+mod link_tests;
 mod message;
 pub mod opener;
 pub mod page;

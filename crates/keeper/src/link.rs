@@ -220,10 +220,23 @@ impl Link {
     /// replaced by another one.
     #[must_use]
     pub fn inherit(&self, name: &str) -> Option<Inherited> {
+        self.inherit_rather(name, |_| true)
+    }
+
+    /// The same. Of several under this name, takes the newest one whose note is a `preferred` one, if there is one.
+    #[must_use]
+    pub fn inherit_rather(&self, name: &str, preferred: impl Fn(&[u8]) -> bool) -> Option<Inherited> {
         let mut left = self.0.as_ref()?.left.lock();
-        let is_named = |whole: &&String| whole.rsplit_once('#').map_or(whole.as_str(), |(name, _)| name) == name;
-        let newest = left.keys().filter(is_named).max_by_key(|whole| number(whole))?.clone();
-        left.remove(&newest)
+        let named = left.iter().filter(|(whole, _)| without_number(whole) == name);
+        let best = named.max_by_key(|(whole, left)| (preferred(&left.note), number(whole)));
+        let best = best.map(|(whole, _)| whole.clone())?;
+        left.remove(&best)
+    }
+
+    /// Returns true if a predecessor left something, under a name without its number that is a `wanted` one, that nobody has taken.
+    #[must_use]
+    pub fn has_left(&self, wanted: impl Fn(&str) -> bool) -> bool {
+        self.0.as_ref().is_some_and(|inner| inner.left.lock().keys().any(|whole| wanted(without_number(whole))))
     }
 
     /// Returns the names, without numbers, of what a predecessor left and nobody has taken, that begin like this.
@@ -231,25 +244,22 @@ impl Link {
     pub fn left(&self, prefix: &str) -> Vec<String> {
         let Some(inner) = &self.0 else { return Vec::new() };
         let left = inner.left.lock();
-        let named = left.keys().filter(|name| name.starts_with(prefix));
-        named.map(|whole| whole.rsplit_once('#').map_or(whole.as_str(), |(name, _)| name).to_owned()).collect()
+        left.keys().filter(|name| name.starts_with(prefix)).map(|whole| without_number(whole).to_owned()).collect()
     }
 
     /// Takes what a predecessor left under names that begin like this, in the order in which it was kept.
     #[must_use]
     pub fn inherit_all(&self, prefix: &str) -> Vec<Inherited> {
-        let Some(inner) = &self.0 else { return Vec::new() };
-        let mut all: Vec<_> = inner.left.lock().extract_if(|name, _| name.starts_with(prefix)).collect();
-        all.sort_by_key(|(name, _)| number(name));
-        all.into_iter().map(|(_, left)| left).collect()
+        self.inherit_where(|name| name.starts_with(prefix))
     }
 
-    /// Has the keeper close what a predecessor left and nobody has taken. Returns the names.
-    pub fn release_rest(&self) -> Vec<String> {
+    /// Takes what a predecessor left under `wanted` names, with their numbers, in the order in which it was kept.
+    #[must_use]
+    pub fn inherit_where(&self, wanted: impl Fn(&str) -> bool) -> Vec<Inherited> {
         let Some(inner) = &self.0 else { return Vec::new() };
-        let names: Vec<_> = std::mem::take(&mut *inner.left.lock()).into_keys().collect();
-        names.iter().for_each(|name| self.release(name));
-        names
+        let mut all: Vec<_> = inner.left.lock().extract_if(|name, _| wanted(name)).collect();
+        all.sort_by_key(|(name, _)| number(name));
+        all.into_iter().map(|(_, left)| left).collect()
     }
 
     /// Has the keeper hold these files, with this note, for a successor. What it held under this name before is closed.
@@ -290,13 +300,13 @@ impl Link {
         Some(bytes)
     }
 
-    /// Has the keeper close what predecessors left, but for what `stays` by its name.
-    pub fn give_up(&self, stays: impl Fn(&str) -> bool) {
-        let Some(inner) = &self.0 else { return };
-        let given_up: Vec<_> = inner.left.lock().extract_if(|name, _| !stays(name)).collect();
-        for (name, _) in given_up {
-            self.release(&name);
-        }
+    /// Has the keeper close what predecessors left and nobody has taken, but for what `stays` by its name with its number. Returns the names.
+    pub fn give_up(&self, stays: impl Fn(&str) -> bool) -> Vec<String> {
+        let given_up = self.inherit_where(|name| !stays(name));
+        // The files are closed here first: the keeper closes the last copies, on threads that may wait.
+        let names: Vec<_> = given_up.into_iter().map(|Inherited { name, .. }| name).collect();
+        names.iter().for_each(|name| self.release(name));
+        names
     }
 
     /// Has the keeper close what it holds under this name, without waiting for that.
@@ -346,6 +356,11 @@ impl Link {
             inner.say(&Message::Is(state), &[]);
         }
     }
+}
+
+/// A name without the number of a guard.
+fn without_number(whole: &str) -> &str {
+    whole.rsplit_once('#').map_or(whole, |(name, _)| name)
 }
 
 /// The number at the end of a guard's name: the later it was made, the higher.

@@ -13,8 +13,8 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Most bytes of a name.
-pub const NAME_MOST: usize = 128;
+/// Most bytes of a name: it may have the path of a socket in it. A message has room for 255.
+pub const NAME_MOST: usize = 200;
 /// Most bytes of a note.
 pub const NOTE_MOST: usize = 32 << 10;
 /// Most files under one name. An XDP port with 64 queues has 136.

@@ -26,5 +26,5 @@ mod tap_file;
 pub mod xdp;
 
 pub use device_closing::unclosed_devices;
-pub use kept::Found;
+pub use kept::{Found, is_kept_of};
 pub use xdp::answer_about_tags;

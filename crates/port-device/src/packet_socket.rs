@@ -22,7 +22,7 @@ use crate::positions::Positions;
 const SLOTS: usize = 256;
 /// Slots of a block, which is memory that the kernel allocates together.
 const BLOCK: usize = 4;
-/// Bytes that the kernel leaves before a frame, for the tag that it has taken out.
+/// Bytes that the kernel leaves between what it says of a frame and the frame.
 const RESERVED: libc::c_int = 64;
 
 /// Words and bits of `struct tpacket2_hdr` (`include/uapi/linux/if_packet.h`).
@@ -96,7 +96,13 @@ const DROP: libc::sock_filter = libc::sock_filter { code: libc::BPF_RET as u16, 
 struct Arrived<'m> {
     frame: View<'m>,
     offload: Option<Offload>,
+    /// The VLAN tag that the kernel has taken out of the frame.
+    tag: Option<[u8; TAG_BYTES]>,
 }
+
+/// Bytes of the addresses of a frame, and of the tag behind them.
+const ADDRESSES: usize = 12;
+const TAG_BYTES: usize = 4;
 
 pub(crate) struct PacketSocket {
     socket: OwnedFd,
@@ -207,8 +213,9 @@ impl PacketSocket {
         let mut taken = 0;
         while batch.room() > 0 && taken < SLOTS && ring.status(taken) & slot::USER != 0 {
             match read(&ring.memory, ring.start(taken), ring.wanted, mtu) {
-                Ok(Arrived { frame, offload: None }) => batch.push(frame, frame.len()),
-                Ok(Arrived { frame, offload: Some(offload) }) => batch.push_offloaded(frame, frame.len(), offload),
+                Ok(Arrived { frame, offload, tag: Some(tag) }) => push_tagged(batch, frame, tag, offload),
+                Ok(Arrived { frame, offload: None, .. }) => batch.push(frame, frame.len()),
+                Ok(Arrived { frame, offload: Some(offload), .. }) => batch.push_offloaded(frame, frame.len(), offload),
                 Err(reason) => batch.refuse(reason),
             }
             taken += 1;
@@ -365,22 +372,36 @@ fn read(memory: &Mapping, at: usize, wanted: Wanted, mtu: usize) -> Result<Arriv
     } else {
         None
     };
-    if status & slot::TAG_VALID == 0 {
-        return Ok(Arrived { frame, offload });
-    }
-    // The kernel has taken the tag out: put it back, over the header before the frame.
-    let tag = load(slot::TAG);
-    let kind = if status & slot::TAG_KIND_VALID == 0 { 0x8100 } else { (tag >> 16) as u16 };
-    let mut addresses = [0; 16];
-    let tagged = whole.sub(start - 4, len + 4).ok_or(DropReason::BadBuffer)?;
-    if len < 12 || !frame.sub(0, 12).is_some_and(|part| part.read(&mut addresses[..12])) {
+    let tag = (status & slot::TAG_VALID != 0).then(|| {
+        let tag = load(slot::TAG);
+        let kind = if status & slot::TAG_KIND_VALID == 0 { 0x8100 } else { (tag >> 16) as u16 };
+        let ([a, b], [c, d]) = (kind.to_be_bytes(), (tag as u16).to_be_bytes());
+        [a, b, c, d]
+    });
+    if tag.is_some() && len < ADDRESSES {
         return Err(DropReason::Runt);
     }
-    addresses[12..14].copy_from_slice(&kind.to_be_bytes());
-    addresses[14..].copy_from_slice(&(tag as u16).to_be_bytes());
-    let _ = tagged.sub(0, 16).is_some_and(|part| part.write(&addresses));
-    let offload = offload.map(|left| Offload { csum_start: left.csum_start.saturating_add(4), ..left });
-    Ok(Arrived { frame: tagged, offload })
+    Ok(Arrived { frame, offload, tag })
+}
+
+/// Adds a frame with its tag, in the batch's own copy of its beginning. The ring stays as the kernel has written it: a successor may take the frame once more.
+fn push_tagged<'m>(batch: &mut Batch<'m>, frame: View<'m>, tag: [u8; TAG_BYTES], offload: Option<Offload>) {
+    let in_head = frame.len().min(HEAD_BYTES - TAG_BYTES);
+    let (head, rests) = batch.draft();
+    let mut untagged = Head([0; HEAD_BYTES]);
+    frame.read_head(in_head, &mut untagged);
+    let (addresses, others) = untagged.0[..in_head].split_at(ADDRESSES);
+    head.0[..ADDRESSES].copy_from_slice(addresses);
+    head.0[ADDRESSES..][..TAG_BYTES].copy_from_slice(&tag);
+    head.0[ADDRESSES + TAG_BYTES..][..others.len()].copy_from_slice(others);
+    rests.extend(frame.sub(in_head, frame.len() - in_head).filter(|rest| rest.len() > 0));
+    match offload {
+        None => batch.seal(in_head + TAG_BYTES, None),
+        Some(offload) => {
+            let csum_start = offload.csum_start.saturating_add(TAG_BYTES as u16);
+            batch.seal_offloaded(in_head + TAG_BYTES, Offload { csum_start, ..offload });
+        }
+    }
 }
 
 #[cfg(test)]
@@ -480,6 +501,51 @@ mod tests {
         ring.release();
         let next = kernel.ring();
         assert_eq!((next.next, waiting(&next)), (7, Vec::new()));
+    }
+
+    #[test]
+    fn frames_with_tags_that_are_taken_twice_are_the_same() {
+        const START: usize = 128;
+        // All in the batch's own copy, over its end by the tag, and with much behind it.
+        for len in [12, 60, 124, 126, 128, 1500] {
+            let kernel = Kernel::new();
+            let ring = Mapping::shared(kernel.file.as_fd(), SLOTS * Wanted::Group.slot_bytes()).expect("memory");
+            let frame: Vec<u8> = (0..len).map(|number| number as u8).collect();
+            for slot in 0..3 {
+                let at = slot * Wanted::Group.slot_bytes();
+                assert!(ring.view(at + START, len).is_some_and(|view| view.write(&frame)));
+                let words = [(slot::LEN, len as u32), (slot::TAKEN, len as u32), (slot::OFFSETS, START as u32)];
+                words.into_iter().for_each(|(offset, value)| word(&ring, at + offset).store(value, Ordering::Relaxed));
+                word(&ring, at + slot::TAG).store(0x88a8_0123, Ordering::Relaxed);
+                let kind = if slot == 0 { 0 } else { slot::TAG_KIND_VALID };
+                word(&ring, at + slot::STATUS).store(slot::USER | slot::TAG_VALID | kind, Ordering::Release);
+            }
+            let take = || {
+                let socket = kernel.file.try_clone().expect("a descriptor");
+                let mut socket = PacketSocket { socket, ring: Some(kernel.ring()) };
+                let mut batch = ringway_switch::BatchStorage::new(16).into_batch();
+                socket.collect(&mut batch, 1500);
+                let frames = (0..batch.len()).map(|index| batch.frame(index));
+                let taken: Vec<Vec<u8>> = frames
+                    .map(|frame| {
+                        let mut bytes = frame.head().0[..frame.head_len()].to_vec();
+                        for rest in frame.rest() {
+                            let start = bytes.len();
+                            bytes.resize(start + rest.len(), 0);
+                            assert!(rest.read(&mut bytes[start..]));
+                        }
+                        bytes
+                    })
+                    .collect();
+                // Dead before it noted that.
+                kernel.positions.packets().expect("a word").store(0, Ordering::Relaxed);
+                taken
+            };
+            let with = |kind: [u8; 2]| [&frame[..12], &kind, &[0x01, 0x23], &frame[12..]].concat();
+            let wanted = [with([0x81, 0]), with([0x88, 0xa8]), with([0x88, 0xa8])];
+            assert_eq!(take(), wanted, "{len} bytes");
+            assert_eq!(take(), wanted, "{len} bytes, by a successor");
+        }
     }
 
     #[test]

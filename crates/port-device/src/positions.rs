@@ -1,6 +1,9 @@
 //! How far the switch is in the rings of a device, as far as the kernel's memory does not say. It lies in memory that outlives the switch.
 //!
 //! A successor goes on behind the frames that were taken last, whether they were delivered or not: no frame is delivered twice.
+//!
+//! Positions are stored with relaxed ordering, before the frames that they tell of go anywhere: what shows frames to a client or to the kernel is a later store
+//! with release ordering (or a system call), and whoever sees that sees the position, too.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

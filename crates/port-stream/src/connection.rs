@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use ringway_keeper::opener::{Ask, of_process};
@@ -14,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
 
 use super::ended::Ended;
-use super::lasting::Lasting;
+use super::lasting::{Lasting, WIDENED_WITHIN};
 use super::sending::Sending;
 
 /// The receiving side of a connection.
@@ -51,8 +50,6 @@ pub struct SharedConnection {
 /// Bytes of frames, as the kernel counts them, that a connection is to hold. passt's TCP stores nothing behind a gap, so that each lost frame
 /// costs its sender a timeout: a window of TCP has to find room. The kernel doubles the number.
 const SEND_BUFFER: libc::c_int = 2 << 20;
-/// Longest wait for the opener.
-const WIDENED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Has a connection hold more frames than the kernel's default of 208 KiB: as many as [`SEND_BUFFER`] says, or without CAP_NET_ADMIN as
 /// many as `net.core.wmem_max` allows.

@@ -82,7 +82,7 @@ impl Reader {
 /// Runs the fuzzer's input.
 pub fn streams(data: &[u8]) {
     let connections = [(); 2].map(|()| {
-        let lasting = Lasting::open(&Link::default(), "lan0:port").expect("memory");
+        let lasting = Lasting::open(&Link::default(), "stream/port.sock", "lan0:port").expect("memory");
         Arc::new(SharedConnection::new(lasting).expect("descriptors"))
     });
     let members: Vec<Member> = (0..)

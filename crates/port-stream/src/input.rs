@@ -292,7 +292,7 @@ mod tests {
             ),
             ("more than the buffer takes", large, 40, Ended::Gone),
         ];
-        let lasting = Lasting::open(&Link::default(), "lan0:a").expect("memory");
+        let lasting = Lasting::open(&Link::default(), "stream/a.sock", "lan0:a").expect("memory");
         let connection = Arc::new(SharedConnection::new(lasting).expect("descriptors"));
         let mut input = StreamInput::new(Arc::clone(&connection));
         for (what, bytes, frames, end) in cases {

@@ -13,10 +13,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use ringway_keeper::opener::{Ask, of_process};
 use ringway_keeper::{Guard, Inherited, Link};
 use ringway_memory::{Kept, Mapping, SharedMemory, View};
 use ringway_port::front_end::{peek_offset, set_peek_offset};
+use ringway_runtime::warn_limited;
 use ringway_switch::MAX_FRAME;
 use rustix::pipe::{PipeFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with};
 
@@ -31,6 +34,8 @@ const INPUT_AT: usize = 4096;
 const BYTES: usize = INPUT_AT + INPUT_BYTES;
 /// Room in the pipe for the longest frame, in whole pages. The kernel rounds it up.
 const PIPE_BYTES: usize = (PREFIX_BYTES + MAX_FRAME).next_multiple_of(4096);
+/// Longest wait for the opener.
+pub(super) const WIDENED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The socket's SO_PEEK_OFF changes by multiples of this, and by the number of received bytes. More than the receive buffer has.
 pub(super) const CYCLE: usize = 1 << 29;
@@ -55,6 +60,8 @@ pub struct Lasting {
     words: Kept<[AtomicU64; 8]>,
     mapping: Arc<Mapping>,
     pub(super) pipe: Pipe,
+    /// Bytes of the longest frame that the pipe has room for.
+    pub(super) longest: usize,
     /// `None`: it is no file.
     memory: Option<SharedMemory>,
     /// Dropped last.
@@ -81,13 +88,12 @@ pub struct Place {
 }
 
 impl Lasting {
-    /// What a predecessor left for the port `SWITCH:PORT`, or a new one. Without a keeper it belongs to this process alone.
+    /// What a predecessor left under this name, or a new one, for the port `label`. Without a keeper it belongs to this process alone.
     ///
     /// # Errors
     /// The kernel has no memory or descriptors left, or the keeper cannot hold it.
-    pub fn open(keeper: &Link, label: &str) -> io::Result<Self> {
-        let name = format!("stream/{label}");
-        if let Some(Inherited { name, files, .. }) = keeper.inherit(&name) {
+    pub fn open(keeper: &Link, name: &str, label: &str) -> io::Result<Self> {
+        if let Some(Inherited { name, files, .. }) = keeper.inherit(name) {
             let guard = Guard::of(keeper, name, None);
             if let Some(mut left) = <[OwnedFd; 3]>::try_from(files).ok().and_then(Self::left) {
                 left._guard = Some(guard);
@@ -95,9 +101,15 @@ impl Lasting {
             }
         }
         let mut lasting = Self::new(keeper.is_kept())?;
+        if lasting.longest < MAX_FRAME {
+            warn_limited(&format!(
+                "port {label} sends no frames of more than {} bytes: the kernel lets its user have no larger pipes (fs.pipe-user-pages-soft)",
+                lasting.longest
+            ));
+        }
         if let Some(memory) = &lasting.memory {
             let files = [memory.file(), lasting.pipe.read.as_fd(), lasting.pipe.write.as_fd()];
-            lasting._guard = Some(Guard::new(keeper, &name, &[], &files, None)?);
+            lasting._guard = Some(Guard::new(keeper, name, &[], &files, None)?);
         }
         Ok(lasting)
     }
@@ -110,9 +122,10 @@ impl Lasting {
             None => Arc::new(Mapping::private(BYTES)?),
         };
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        if fcntl_getpipe_size(&write)? < PIPE_BYTES {
-            // The pipes of a user may have had enough already: then long frames go out in more steps.
-            let _ = fcntl_setpipe_size(&write, PIPE_BYTES);
+        if fcntl_getpipe_size(&write)? < PIPE_BYTES && fcntl_setpipe_size(&write, PIPE_BYTES).is_err() {
+            // All pipes of a user have as many pages as they may have. Without an opener that is let have more, longer frames are dropped.
+            let ask = Ask::SendBuffer { bytes: PIPE_BYTES as u32 };
+            let _ = of_process().ask_done(&ask, &[write.as_fd()], WIDENED_WITHIN);
         }
         let lasting = Self::over(mapping, memory, Pipe { read, write });
         let lasting = lasting.ok_or_else(|| io::Error::other("a mapping without words"))?;
@@ -138,7 +151,8 @@ impl Lasting {
 
     fn over(mapping: Arc<Mapping>, memory: Option<SharedMemory>, pipe: Pipe) -> Option<Self> {
         let words = Kept::new(&mapping, |mapping| mapping.view(0, 64)?.words64()?.first_chunk())?;
-        Some(Self { words, mapping, pipe, memory, _guard: None })
+        let longest = fcntl_getpipe_size(&pipe.write).ok()?.saturating_sub(PREFIX_BYTES).min(MAX_FRAME);
+        Some(Self { words, mapping, pipe, longest, memory, _guard: None })
     }
 
     fn get(&self, word: usize) -> u64 {

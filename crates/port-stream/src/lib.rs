@@ -48,7 +48,7 @@ use ringway_runtime::Signal;
 use ringway_switch::{Bell, CallReason, CallResult};
 
 pub use ringway_port::front_end::Observer;
-use ringway_port::front_end::{Files, Role, Service, Socket, SocketAccess, State};
+use ringway_port::front_end::{Files, Role, Service, Socket, SocketAccess, State, kept_name};
 use ringway_port::port_io::PortIo;
 
 /// Settings of a port.
@@ -92,16 +92,19 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
 /// # Errors
 /// As of [`open`].
 pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link) -> io::Result<(PortIo, Stream)> {
-    let connection = Arc::new(SharedConnection::new(Lasting::open(keeper, &settings.label)?)?);
+    let Settings { label, socket, role, access } = settings;
+    let lasting_name = kept_name("stream", socket);
+    let socket = Socket { label, path: socket, role: *role, access, files: Files::Refused, keeper: Some(keeper) };
+    // First: without a socket, what a predecessor left stays where it is.
+    let socket = socket.open()?;
+    let connection = Arc::new(SharedConnection::new(Lasting::open(keeper, &lasting_name, label)?)?);
     let sides = PortIo {
         input: Box::new(StreamInput::new(Arc::clone(&connection))),
         output: Box::new(StreamOutput::new(Arc::clone(&connection))),
         bell: Box::new(NoBell),
         signal: Signal::Device(connection.watch()),
     };
-    let Settings { label, socket, role, access } = settings;
-    let socket = Socket { label, path: socket, role: *role, access, files: Files::Refused, keeper: Some(keeper) };
-    let service = Service::start(&socket, StreamProtocol { connection: Arc::clone(&connection) }, observer)?;
+    let service = socket.serve(StreamProtocol { connection: Arc::clone(&connection) }, observer)?;
     Ok((sides, Stream { connection, _service: service }))
 }
 

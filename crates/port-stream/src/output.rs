@@ -31,6 +31,9 @@ impl Output for StreamOutput {
         let reason = if sending.is_open() { DropReason::ReceiverFull } else { DropReason::ReceiverDown };
         counters.add_out(tally.frames, tally.bytes);
         counters.drop_out(reason, frames.count() as u64);
+        if sending.too_long > 0 {
+            counters.drop_out(DropReason::ReceiverTooSmall, std::mem::take(&mut sending.too_long));
+        }
         count(&sending.take_late(), counters);
         Ok(())
     }

@@ -5,7 +5,8 @@
 //! does not take stay with the caller.
 //!
 //! A longer frame is written into a pipe, and from there into the socket (`lasting.rs`), as much as there is room for. The port's thread sends the rest as soon as the socket has room,
-//! whatever else comes. The frame counts as delivered when its last byte is sent, and as lost if the connection ends before ([`Late`]).
+//! whatever else comes. The frame counts as delivered when its last byte is sent, and as lost if the connection ends before ([`Late`]). A frame that the pipe has no room for
+//! as a whole is dropped: the limit of all pipes of a user keeps a pipe from being as large as the longest frame (pipe(7)).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_port::front_end::Connection;
-use ringway_switch::{Frame, Frames};
+use ringway_switch::{Frame, Frames, MAX_FRAME};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_send_buffer_size;
 use rustix::pipe::{SpliceFlags, splice};
@@ -45,6 +46,8 @@ pub struct Sending {
     /// True while the port's thread waits until the socket has room for the rest.
     awaited: bool,
     late: Late,
+    /// Frames that the pipe has no room for, and that no counter of the port has yet.
+    pub too_long: u64,
 }
 
 /// Counts the sent frames and their bytes.
@@ -82,7 +85,8 @@ enum Called {
 
 impl Sending {
     pub fn new(lasting: Arc<Lasting>) -> Sending {
-        Sending { socket: None, most: MOST_BYTES, lasting, long: 0, left: 0, awaited: false, late: Late::default() }
+        let late = Late::default();
+        Sending { socket: None, most: MOST_BYTES, lasting, long: 0, left: 0, awaited: false, late, too_long: 0 }
     }
 
     /// Starts sending on a connection. `goes_on`: a predecessor of the switch has sent on it.
@@ -90,15 +94,17 @@ impl Sending {
         self.end();
         // The kernel keeps room for two buffers (net/unix).
         self.most = MOST_BYTES.min((socket_send_buffer_size(&*socket)? / 2).saturating_sub(64));
-        (self.long, self.left) = (if goes_on { self.lasting.long() } else { 0 }, 0);
-        if self.long == 0 {
+        let long = if goes_on { self.lasting.long() } else { 0 };
+        let mut left = 0;
+        if long == 0 {
             self.empty_pipe();
         } else {
-            self.left = usize::try_from(rustix::io::ioctl_fionread(&self.lasting.pipe.read)?).unwrap_or(usize::MAX);
-            if self.left > self.long {
-                return Err(io::Error::other("more is in the pipe than was written"));
+            left = usize::try_from(rustix::io::ioctl_fionread(&self.lasting.pipe.read)?).unwrap_or(usize::MAX);
+            if left > long || !(PREFIX_BYTES + 1..=PREFIX_BYTES + MAX_FRAME).contains(&long) {
+                return Err(io::Error::other("what is in the pipe is no frame"));
             }
         }
+        (self.long, self.left) = (long, left);
         self.socket = Some(socket);
         Ok(())
     }
@@ -197,8 +203,12 @@ impl Sending {
         Ok(true)
     }
 
-    /// Writes a frame into the pipe, which is empty. Returns false if the kernel has no memory.
+    /// Writes a frame into the pipe, which is empty, or counts it if the pipe has no room for it. Returns false if the kernel has no memory.
     fn begin_long(&mut self, frame: &Frame<'_, '_>, space: &mut Space) -> bool {
+        if frame.len() > self.lasting.longest {
+            self.too_long += 1;
+            return true;
+        }
         let whole = PREFIX_BYTES + frame.len();
         let row = space.fill(std::iter::once(*frame), whole);
         let is_written = write(&self.lasting.pipe.write, &row) == Some(whole) || {

@@ -3,7 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use ringway_switch::{
-    FloodPolicy, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace, handle_event, pass,
+    DropReason, FloodPolicy, MAX_FRAME, Mac, MacMap, MacTable, Member, Owner, Port, Switch, Time, Workspace,
+    handle_event, pass,
 };
 use ringway_testing::frame::{between, station};
 use ringway_testing::random::Random;
@@ -13,6 +14,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::*;
 use crate::framing::PREFIX_BYTES;
+use crate::sending::Sending;
 use ringway_port::front_end::Connection;
 
 /// The port of the sender, and the port of the receiver.
@@ -179,5 +181,56 @@ fn the_count_of_received_bytes_goes_on_when_it_begins_anew() {
         lasting.note_taken(place.taken());
         lasting.note_origin(place.origin);
         assert_eq!(lasting.place(7, near.as_fd()).expect("a place").taken(), total);
+    }
+}
+
+#[test]
+fn a_frame_that_the_pipe_has_no_room_for_is_dropped_by_its_name_and_the_others_go_out() {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let pair = || socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
+    let ((near, far), (out, reader)) = (pair(), pair());
+    let lasting = [(); 2].map(|()| Lasting::new(true).expect("memory"));
+    rustix::pipe::fcntl_setpipe_size(&lasting[1].pipe.write, 4096).expect("a smaller pipe");
+    let mut open = Vec::new();
+    let sockets = [near, out];
+    let mut both = start(lasting.each_ref().map(Lasting::copy), &sockets, 7, &mut open);
+    set_socket_send_buffer_size(&far, 4 << 20).expect("an option");
+    let lens = [100, 40_000, 200, 65_000, 300];
+    for (number, len) in (0..).zip(lens) {
+        let frame = between(1, 0, len, number);
+        let bytes = [&(len as u32).to_be_bytes()[..], &frame].concat();
+        assert_eq!(send(&far, &bytes, SendFlags::NOSIGNAL), Ok(bytes.len()));
+    }
+    let mut came: Vec<u8> = Vec::new();
+    ringway_testing::until("all are sent or dropped", || {
+        let (from, work) = (both.switch.member(0).expect("a port"), &mut both.work);
+        pass(&both.switch, from, &mut both.inputs[0], work, &Time::at_second(1));
+        let mut space = vec![0; 1 << 20];
+        let got = recv(&reader, &mut space[..], RecvFlags::empty()).map_or(0, |(_, got)| got);
+        came.extend(&space[..got]);
+        let counters = both.switch.member(1).expect("a port").port.counters().read();
+        let dropped: Vec<_> = counters.drops().filter(|(_, count)| *count > 0).collect();
+        dropped == [(DropReason::ReceiverTooSmall, 2)] && counters.out_frames == 3
+    });
+    let wanted = [(0, 100), (2, 200), (4, 300)]
+        .map(|(number, len)| [&(len as u32).to_be_bytes()[..], &between(1, 0, len, number)].concat());
+    assert_eq!(came, wanted.concat());
+}
+
+#[test]
+fn what_is_no_frame_in_the_pipe_is_not_gone_on_with() {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    for (long, is_possible) in
+        [(1, false), (PREFIX_BYTES, false), (PREFIX_BYTES + 14, true), (PREFIX_BYTES + MAX_FRAME + 1, false)]
+    {
+        let (near, _far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
+        let lasting = Lasting::new(true).expect("memory");
+        lasting.note_long(long);
+        let mut sending = Sending::new(Arc::new(lasting));
+        let begun = sending.begin(Arc::new(Connection::from(copy(&near))), true);
+        assert_eq!(begun.is_ok(), is_possible, "{long}");
+        if is_possible {
+            assert_eq!(sending.send_on().ok(), Some(false));
+        }
     }
 }

@@ -10,7 +10,7 @@ use ringway_keeper::opener::{Answered, Ask, Place, Refusal, Reply, Said};
 use ringway_port_device::Found;
 use rustix::fs::{PROC_SUPER_MAGIC, fstatfs, readlink};
 
-use super::contract::{CannotOpen, Finding, Named, Namespace, Opening, PortKind, Process};
+use super::contract::{CannotOpen, End, Finding, Named, Namespace, Opening, PortKind, Process};
 use super::netns;
 use crate::keys::{Mac, differing};
 
@@ -30,7 +30,11 @@ pub fn open_device<K: Named, P: Send + 'static>(
     made: impl Fn(Found) -> io::Result<Option<P>>,
 ) -> Result<(P, Option<Namespace>), CannotOpen> {
     let failed = |why: io::Error| CannotOpen { what: why.to_string(), why };
-    let mut left = at.keeper.left(&format!("{}/", K::NAME));
+    // Those of this name, in whatever namespace.
+    let End::Device { device, .. } = settings.end() else {
+        return Err(failed(io::Error::other("it has no network device")));
+    };
+    let mut left = at.keeper.left(&format!("{}/{device} ", K::NAME));
     loop {
         let Some(found) = ask(settings, at, std::mem::take(&mut left)) else {
             return netns::inside(netns, at.namespace.clone(), move || here().map_err(failed));

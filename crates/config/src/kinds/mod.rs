@@ -67,6 +67,15 @@ impl Settings {
         if let End::Device { netns, .. } = self.own().end() { netns } else { None }
     }
 
+    /// Returns true if what a predecessor of the switch has kept under this name can be this port's.
+    pub fn has_kept(&self, name: &str, runtime_dir: &std::path::Path) -> bool {
+        match self.own().end() {
+            End::Nothing | End::Client => false,
+            End::Device { device, .. } => ringway_port_device::is_kept_of(name, self.kind().as_str(), device),
+            End::Socket { path, .. } => ringway_port::front_end::is_kept_of(name, &runtime_dir.join(path)),
+        }
+    }
+
     /// Returns the path of the socket that Ringway makes for the port, if it makes one.
     pub fn own_socket(&self) -> Option<&std::path::Path> {
         if let End::Socket { path, listens: true } = self.own().end() { Some(path) } else { None }

@@ -27,8 +27,8 @@ impl Named for Packet {
 }
 
 impl Packet {
-    fn wanted(&self) -> packet::Settings {
-        packet::Settings { device: self.device.name.clone() }
+    fn wanted(&self, port: &str) -> packet::Settings {
+        packet::Settings { device: self.device.name.clone(), port: port.to_owned() }
     }
 }
 
@@ -46,7 +46,7 @@ impl PortKind for Packet {
     }
 
     fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
-        let wanted = self.wanted();
+        let wanted = self.wanted(at.name.as_str());
         let (keeper, here) = (at.keeper.clone(), wanted.clone());
         let open = move || packet::open(&here, &keeper);
         let made = |found| packet::made(&wanted, at.keeper, found);
@@ -55,7 +55,8 @@ impl PortKind for Packet {
     }
 
     fn find(&self, at: &Finding<'_>) -> Result<(Found, Option<Namespace>), CannotOpen> {
-        let (wanted, left) = (self.wanted(), at.left.clone());
+        // The switch notes the port.
+        let (wanted, left) = (self.wanted(""), at.left.clone());
         let find = move || packet::find(&wanted, &left).map_err(|why| CannotOpen { what: why.to_string(), why });
         netns::inside(self.device.netns.as_deref(), at.namespace.clone(), find)
     }

@@ -28,6 +28,7 @@ use ringway_runtime::fatal;
 use ringway_switch::policy::{Bound, Domain, Rules};
 use ringway_switch::{MacTable, View};
 
+use super::devices::OpeningDevice;
 use super::faults::Key;
 use super::front_end::FrontEnd;
 use super::limits::Buckets;
@@ -55,6 +56,8 @@ struct Candidate {
     devices: Vec<(Name, Port)>,
     /// The daemon starts without these ports, whose devices and sockets cannot be had: the reasons.
     missing: Vec<(Name, Name, String)>,
+    /// Devices of these ports that are being opened, for longer than the start waits.
+    opening: Vec<(Name, OpeningDevice)>,
     /// New ports whose socket a running port has to close first.
     deferred: Vec<(Name, Port)>,
     /// Ports of clients whose names new ports have.
@@ -152,6 +155,7 @@ impl Daemon {
             wanted.is_some_and(|wanted| is_same_program(wanted, keys))
         });
         self.note_missing_ports(candidate.missing);
+        self.reopening.extend(candidate.opening);
         self.update_front_ends();
         steps.extend(candidate.displaced.into_iter().map(|(key, live)| self.end_displaced(&key, &live)));
         self.detach_removed_clients(&before);
@@ -164,6 +168,7 @@ impl Daemon {
             (switch, name)
         };
         self.put_back(put_back.into_iter().map(now_at).collect());
+        self.let_go_of_unwanted();
         steps.extend(self.new_doubts(&doubts_before));
         Ok(steps)
     }
@@ -358,7 +363,10 @@ impl Daemon {
                     candidate.insert(name, NewPort { poller, ..new })?;
                 }
                 Some(Err(why)) if self.is_starting => {
-                    candidate.missing.push((settings.switch.clone(), name.clone(), Refused::from(why).to_string()));
+                    let (why, opening) = why.into_parts();
+                    // It may have what a predecessor left.
+                    candidate.opening.extend(opening.map(|opening| (name.clone(), opening)));
+                    candidate.missing.push((settings.switch.clone(), name.clone(), why.to_string()));
                 }
                 Some(Err(why)) => return Err(why.into()),
                 None => {}
@@ -515,6 +523,7 @@ impl Candidate {
             access,
             devices: Vec::new(),
             missing: Vec::new(),
+            opening: Vec::new(),
             deferred: Vec::new(),
             displaced: Vec::new(),
         }

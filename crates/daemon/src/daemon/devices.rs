@@ -35,16 +35,24 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 pub enum NotOpen {
     /// The kernel refuses, or the machine has no thread.
     Refused(Refused),
-    /// The kernel has not answered in time.
-    Unanswered(String),
+    /// The kernel has not answered in time. With the device, if it is being opened.
+    Unanswered(String, Option<Box<OpeningDevice>>),
+}
+
+impl NotOpen {
+    /// Returns the reason, and the device if it is being opened still.
+    pub fn into_parts(self) -> (Refused, Option<OpeningDevice>) {
+        match self {
+            Self::Refused(refused) => (refused, None),
+            Self::Unanswered(what, opening) => (Refused::Unavailable(what), opening.map(|opening| *opening)),
+        }
+    }
 }
 
 impl From<NotOpen> for Refused {
+    /// Gives up a device that is being opened.
     fn from(why: NotOpen) -> Self {
-        match why {
-            NotOpen::Refused(refused) => refused,
-            NotOpen::Unanswered(what) => Self::Unavailable(what),
-        }
+        why.into_parts().0
     }
 }
 
@@ -122,8 +130,9 @@ impl WantedDevice {
         OpeningDevice { name, settings, begun: Instant::now(), refused, result }
     }
 
-    fn unanswered(self, what: String) -> TriedDevice {
-        TriedDevice { name: self.name, settings: self.settings, result: Err(NotOpen::Unanswered(what)) }
+    /// Returns true if a predecessor may have left the device: it is as good as open, and nobody waits for the kernel's lock.
+    fn is_left(&self) -> bool {
+        self.keeper.has_left(|name| self.settings.settings.has_kept(name, &self.runtime_dir))
     }
 }
 
@@ -166,15 +175,17 @@ impl OpeningDevice {
     }
 
     /// Waits for the result, no longer than `within`.
-    async fn wait(&mut self, within: Duration) -> Result<NewPort, NotOpen> {
+    async fn wait(mut self, within: Duration) -> TriedDevice {
+        let (name, settings) = (self.name.clone(), self.settings.clone());
         if let Some(refused) = self.refused.take() {
-            return Err(NotOpen::Refused(refused));
+            return TriedDevice { name, settings, result: Err(NotOpen::Refused(refused)) };
         }
-        match tokio::time::timeout(within, &mut self.result).await {
+        let result = match tokio::time::timeout(within, &mut self.result).await {
             Ok(Ok(result)) => result.map_err(NotOpen::Refused),
             Ok(Err(_)) => Err(failed()),
-            Err(_) => Err(NotOpen::Unanswered(self.unanswered())),
-        }
+            Err(_) => Err(NotOpen::Unanswered(self.unanswered(), Some(Box::new(self)))),
+        };
+        TriedDevice { name, settings, result }
     }
 
     /// Returns why nobody waits any longer, if the kernel has not answered in time.
@@ -195,24 +206,42 @@ fn failed() -> NotOpen {
     NotOpen::Refused(Refused::Failed("the thread that opens the device has failed".to_owned()))
 }
 
-/// Opens devices one after the other, and waits for all within [`ANSWER_WITHIN`], and 50 ms more for each of them: the kernel's lock may be held in slices.
-pub async fn open_all(wanted: Vec<WantedDevice>) -> TriedDevices {
+/// Opens devices one after the other, and waits for all within [`ANSWER_WITHIN`], and 50 ms more for each of them: the kernel's lock may be held in slices. Those
+/// that a predecessor left come first.
+pub async fn open_all(mut wanted: Vec<WantedDevice>) -> TriedDevices {
+    wanted.sort_by_cached_key(|wanted| !wanted.is_left());
+    let within = patience(ANSWER_WITHIN + MORE * u32::try_from(wanted.len()).unwrap_or(u32::MAX));
+    open_all_by(wanted, within, WantedDevice::is_left, WantedDevice::open).await
+}
+
+async fn open_all_by(
+    wanted: Vec<WantedDevice>,
+    within: Duration,
+    is_left: impl Fn(&WantedDevice) -> bool,
+    open: impl Fn(WantedDevice) -> OpeningDevice,
+) -> TriedDevices {
     let mut tried = TriedDevices::default();
     let mut late = None;
-    let within = ANSWER_WITHIN + MORE * u32::try_from(wanted.len()).unwrap_or(u32::MAX);
-    let deadline = Instant::now() + patience(within);
+    let deadline = Instant::now() + within;
     for wanted in wanted {
-        // The others would wait for the same lock.
-        if let Some(what) = &late {
-            tried.0.push(wanted.unanswered(String::clone(what)));
-            continue;
-        }
-        let mut opening = wanted.open();
-        let result = opening.wait(deadline.saturating_duration_since(Instant::now())).await;
-        if let Err(NotOpen::Unanswered(what)) = &result {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let (is_left, late_before) = (is_left(&wanted), late.clone());
+        let within = match late_before {
+            None => left,
+            // It needs no lock of the kernel, whatever another one waits for.
+            Some(_) if is_left => left.max(patience(MORE)),
+            // It would wait for the same lock.
+            Some(what) => {
+                let WantedDevice { name, settings, .. } = wanted;
+                tried.0.push(TriedDevice { name, settings, result: Err(NotOpen::Unanswered(what, None)) });
+                continue;
+            }
+        };
+        let now = open(wanted).wait(within).await;
+        if let Err(NotOpen::Unanswered(what, _)) = &now.result {
             late = Some(what.clone());
         }
-        tried.0.push(TriedDevice { name: opening.name, settings: opening.settings, result });
+        tried.0.push(now);
     }
     tried
 }
@@ -224,6 +253,7 @@ mod tests {
     use super::*;
     use ringway_config::{Access, Kind};
     use ringway_keeper::Link;
+    use ringway_testing::until;
 
     fn wanted() -> WantedDevice {
         let name: Name = "tap0".parse().unwrap();
@@ -247,8 +277,8 @@ mod tests {
         });
         assert!(opening.look().is_none() && opening.late().is_none());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let result = runtime.block_on(opening.wait(Duration::ZERO));
-        let Err(NotOpen::Unanswered(what)) = result else { panic!("it should wait in vain") };
+        let result = runtime.block_on(opening.wait(Duration::ZERO)).result;
+        let Err(NotOpen::Unanswered(what, Some(mut opening))) = result else { panic!("it should wait in vain") };
         assert!(
             what.starts_with("the kernel has not answered for 5 s: it opens the device of port lan0:tap0"),
             "{what}"
@@ -256,6 +286,39 @@ mod tests {
         opening.begun -= ANSWER_WITHIN;
         assert_eq!(opening.late(), Some(what));
         drop(end);
+        until("what it has opened is not lost", || opening.look().is_some());
+    }
+
+    #[test]
+    fn a_device_that_was_left_is_opened_whatever_another_one_waits_for_and_none_that_is_being_opened_is_given_up() {
+        let (end, may_end) = std::sync::mpsc::channel::<()>();
+        let late = std::cell::Cell::new(Some(may_end));
+        let open = |wanted: WantedDevice| match late.take() {
+            Some(may_end) => wanted.open_by(move |_| {
+                let _ = may_end.recv();
+                Err(Refused::Failed("late".to_owned()))
+            }),
+            None => wanted.open_by(|_| Err(Refused::Failed("left".to_owned()))),
+        };
+        let names = ["late", "left", "new"].map(|name| name.parse::<Name>().unwrap());
+        let all = names.clone().map(|name| WantedDevice { name, ..wanted() }).into();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let is_left = |wanted: &WantedDevice| wanted.name.as_str() != "new";
+        let mut tried = runtime.block_on(open_all_by(all, Duration::ZERO, is_left, open));
+        drop(end);
+        let [late, left, new] = names.map(|name| tried.take(&name, &wanted().settings).expect("a result").err());
+        for (result, what) in [(late, "late"), (left, "left")] {
+            let mut refused = None;
+            match result {
+                Some(NotOpen::Unanswered(_, Some(mut opening))) => until("it is there", || {
+                    refused = opening.look().and_then(Result::err);
+                    refused.is_some()
+                }),
+                result => refused = result,
+            }
+            assert!(matches!(&refused, Some(NotOpen::Refused(Refused::Failed(why))) if why == what), "{refused:?}");
+        }
+        assert!(matches!(new, Some(NotOpen::Unanswered(_, None))), "it would wait for the same lock: {new:?}");
     }
 
     #[test]

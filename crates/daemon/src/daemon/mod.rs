@@ -16,7 +16,7 @@
 //! - Operations, each an `impl` of [`Daemon`]: `requests` (of users), `change` (from one configuration to another, whole or not at
 //!   all), `attach` (clients attach and detach), `netmap` (programs of the netmap API do), `pipes` (these programs
 //!   open and close ends of pipes), `recovery` (faults and events of ports), `blame` (deaths of predecessors), `reopen` (devices and sockets that could
-//!   not be opened), `missing_programs` (which are loaded later), `config` (what commands changed of the file: shown, kept, dropped), `slow` (ports over their time budget), `report` (the status).
+//!   not be opened), `left` (what predecessors left and no port has taken), `missing_programs` (which are loaded later), `config` (what commands changed of the file: shown, kept, dropped), `slow` (ports over their time budget), `report` (the status).
 //! - [`settle`]: waits until a change is complete.
 //!
 //! The daemon owns the configuration, the live switches and ports, and the actions that turn one configuration into another
@@ -43,6 +43,7 @@ pub mod faults;
 pub mod front_end;
 mod kept;
 mod large_frames;
+mod left;
 pub mod limits;
 pub mod live;
 mod missing_programs;

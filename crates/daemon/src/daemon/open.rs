@@ -38,7 +38,9 @@ pub fn port(name: &Name, settings: &Port, poller: usize, place: &Place<'_>) -> R
     let Place { runtime_dir, access, namespace, events, keeper } = *place;
     let label = format!("{}:{name}", settings.switch);
     let _serving = serve(&label);
-    inject::at(&format!("{label}.open"));
+    if inject::at(&format!("{label}.open")) != inject::Point::Pass {
+        return Err(Refused::Unavailable("injected".to_owned()));
+    }
     let (id, observer) = events.observer();
     let macs = &settings.mac;
     let opening = Opening {

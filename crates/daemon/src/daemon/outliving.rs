@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use ringway_config::Name;
 use ringway_keeper::Link;
+use ringway_port_device::xdp;
 use ringway_runtime::serving;
 
 use super::deaths::Deaths;
 
 /// The name of the version, and the version of what ports and the daemon keep: of names, notes and memory. It changes with them.
 const VERSION: &str = "version";
-const STATE_VERSION: u32 = 2;
+const STATE_VERSION: u32 = 3;
 /// The name of the text of the configuration file.
 const CONFIGURATION: &str = "configuration";
 /// What another version looks at before it is the switch.
@@ -92,12 +93,14 @@ pub fn give_up_some(keeper: &Link, deaths: &Deaths) {
     let of_directory = |name: &str| name == "directory" || name.starts_with("socket/") || name.starts_with("listener/");
     if let Err(why) = check_version(keeper) {
         tracing::error!("{why}: this one serves no port that it has served");
-        return keeper.give_up(of_directory);
+        keeper.give_up(of_directory);
+        return;
     }
     if failed >= WITHOUT_PORTS && !(deaths.leave_out() && failed < WITHOUT_ALL_PORTS) {
         tracing::error!(
             "{failed} switches in a row died before they served: this one serves no port that one before has served"
         );
+        xdp::let_go_of_left(keeper, |_| false);
         keeper.give_up(|name| of_directory(name) || name == CONFIGURATION);
     }
 }

@@ -122,6 +122,7 @@ impl Daemon {
         }
         let retries = &self.retries;
         self.reopening.retain(|name, _| retries.contains_key(name));
+        self.let_go_of_unwanted();
     }
 
     /// Takes note of why a port is still closed, and when it is tried again.

@@ -85,6 +85,8 @@ pub struct Daemon {
     pub(super) opened: TriedDevices,
     /// Nobody is served yet.
     pub(super) is_starting: bool,
+    /// What predecessors left and no port waits for is let go.
+    pub(super) lets_go: bool,
     /// Ports of a predecessor are still to be made again: none is served before all are there, as frames for the others would be lost.
     pub(super) is_taking_over: bool,
     /// What of counters and addresses is with the keeper.
@@ -145,6 +147,7 @@ impl Daemon {
             reopening: BTreeMap::new(),
             opened: TriedDevices::default(),
             is_starting: true,
+            lets_go: false,
             is_taking_over: false,
             counted: Counted::default(),
             is_ending: false,

@@ -73,9 +73,9 @@ pub enum Ask {
         /// The path.
         path: PathBuf,
     },
-    /// Let the socket beside this have so many bytes of frames under way, beyond what the machine lets everybody have. The answer is [`Said::Done`].
+    /// Let the socket, or the pipe, beside this have so many bytes of frames under way, beyond what the machine lets everybody have. The answer is [`Said::Done`].
     SendBuffer {
-        /// The bytes, 4 MiB at most.
+        /// The bytes: 4 MiB at most, 128 KiB of a pipe.
         bytes: u32,
     },
     /// Start the compiler of forwarding programs. The answer is [`Said::Done`], with its standard input, output and error, and a pipe that says how

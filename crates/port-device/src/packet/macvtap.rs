@@ -71,9 +71,8 @@ impl OpenDevice for OpenMacvtap {
         let [offloads] = numbers(offloads)?;
         let file = files.next().ok_or_else(unreadable)?;
         let watch = OpenWatch::left(&mut files, false, note)?;
+        // If another device has its number now, the events tell of the end of this one. The file would tell only with the kernel's lock of network devices.
         watch.check()?;
-        // The file is that of a device that was deleted, if another one has its number now.
-        identify(&file)?;
         Ok(Self { file, offloads: Offloads::numbered(offloads)?, watch })
     }
 

@@ -23,20 +23,25 @@ use rustix::io::Errno;
 
 use crate::device_closing::ClosedApart;
 use crate::device_watch::{DeviceWatch, OpenWatch};
-use crate::kept::{self, Found, OpenDevice, unreadable};
+use crate::kept::{self, Device, Found, OpenDevice, unreadable};
 use crate::packet_socket::{PacketSocket, Wanted};
 use crate::positions::Positions;
 use crate::socket_output::{NoBell, SocketOutput};
 use crate::tap_file::{DeviceFile, Offloads};
-
-/// The beginning of the names of what is kept.
-const KIND: &str = "packet";
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Name of the device, or the path of a macvtap: `/dev/tapN`.
     pub device: String,
+    /// Name of the port: several can have one device.
+    pub port: String,
+}
+
+impl Settings {
+    fn kept(&self) -> Device<'_> {
+        Device { kind: "packet", name: &self.device, port: &self.port }
+    }
 }
 
 /// Makes a port of a device in the network namespace of the calling thread. With a keeper, the port's socket outlives the switch.
@@ -46,9 +51,9 @@ pub struct Settings {
 pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
     let name = settings.device.as_str();
     if name.starts_with('/') {
-        return kept::port(keeper, KIND, name, &(), || OpenMacvtap::open(name));
+        return kept::port(keeper, settings.kept(), &(), || OpenMacvtap::open(name));
     }
-    kept::port(keeper, KIND, name, &(), || OpenPacket::open(name))
+    kept::port(keeper, settings.kept(), &(), || OpenPacket::open(name))
 }
 
 /// Opens the device as [`open`] does, for a process without privileges. A device at one of the places in `left` was left by a predecessor.
@@ -58,9 +63,9 @@ pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
 pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
     let name = settings.device.as_str();
     if name.starts_with('/') {
-        return kept::find(KIND, name, left, || OpenMacvtap::open(name));
+        return kept::find(settings.kept(), left, || OpenMacvtap::open(name));
     }
-    kept::find(KIND, name, left, || OpenPacket::open(name))
+    kept::find(settings.kept(), left, || OpenPacket::open(name))
 }
 
 /// Makes a port of a device that was found. `None`: it has to be opened anew.
@@ -68,11 +73,10 @@ pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
 /// # Errors
 /// The kernel refuses.
 pub fn made(settings: &Settings, keeper: &Link, found: Found) -> io::Result<Option<PortIo>> {
-    let name = settings.device.as_str();
-    if name.starts_with('/') {
-        return kept::made::<OpenMacvtap>(keeper, name, &(), found);
+    if settings.device.starts_with('/') {
+        return kept::made::<OpenMacvtap>(keeper, settings.kept(), &(), found);
     }
-    kept::made::<OpenPacket>(keeper, name, &(), found)
+    kept::made::<OpenPacket>(keeper, settings.kept(), &(), found)
 }
 
 /// An open device.
@@ -143,7 +147,8 @@ mod tests {
     #[test]
     fn a_device_with_frames_is_pending_until_all_are_taken() {
         with_pair(|| {
-            let port = open(&Settings { device: "x0".to_owned() }, &Link::default()).expect("a port");
+            let port =
+                open(&Settings { device: "x0".to_owned(), port: "nic".to_owned() }, &Link::default()).expect("a port");
             let mut input = port.input;
             send_from_far_end(5);
             visit_until_asleep_in_memory(&mut *input, 5);

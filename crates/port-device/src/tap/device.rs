@@ -8,6 +8,7 @@ use ringway_keeper::Guard;
 use ringway_netdevice::requests::{bring_up, ioctl, lengthen_queue, request, set_address, set_mtu, socket};
 use ringway_port::port_io::PortIo;
 use ringway_runtime::{Signal, Watch};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 
 use crate::device_closing::ClosedApart;
@@ -65,8 +66,10 @@ impl OpenDevice for OpenTap {
     fn left(files: Vec<OwnedFd>, note: &str) -> io::Result<Self> {
         let [file] = <[OwnedFd; 1]>::try_from(files).map_err(|_| unreadable())?;
         let [offloads] = numbers(note)?;
-        // A device that was deleted answers no more.
-        ioctl(file.as_fd(), libc::TUNGETIFF, &mut request("?")?)?;
+        // Requests would wait for the kernel's lock of network devices.
+        if is_deleted(&file)? {
+            return Err(io::Error::other("it was deleted"));
+        }
         Ok(Self { file, offloads: Offloads::numbered(offloads)? })
     }
 
@@ -91,6 +94,13 @@ impl OpenDevice for OpenTap {
             signal: Signal::Device(ready),
         })
     }
+}
+
+/// Returns true if there is no device behind the file any more (`tun_chr_poll` of Linux).
+fn is_deleted(file: &OwnedFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(file, PollFlags::empty())];
+    poll(&mut polled, Some(&Timespec::default()))?;
+    Ok(polled[0].revents().contains(PollFlags::ERR))
 }
 
 /// Attaches to the device, which is made if it is not there. Returns it, and a request with its name.
@@ -145,6 +155,22 @@ fn failed(name: &str, what: &str, error: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringway_port::testing::{program, with_pair};
+
+    #[test]
+    fn a_device_that_was_deleted_is_none_that_a_successor_goes_on_with() {
+        with_pair(|| {
+            let settings = Settings { device: "t0".to_owned(), address: None, mtu: None };
+            program("ip", "tuntap add dev t0 mode tap");
+            let opened = open(&settings).expect("a device");
+            let left = || OpenTap::left(vec![opened.file.try_clone().expect("a descriptor")], &opened.note());
+            assert!(left().is_ok());
+            program("ip", "link set t0 down");
+            assert!(left().is_ok(), "it is there");
+            program("ip", "link del t0");
+            assert!(left().is_err());
+        });
+    }
 
     #[test]
     fn who_may_not_make_a_device_is_told_how_to_get_one() {

@@ -16,8 +16,14 @@ use std::io;
 use ringway_keeper::Link;
 use ringway_port::port_io::PortIo;
 
-use crate::kept::{self, Found};
+use crate::kept::{self, Device, Found};
 pub use device::Settings;
+
+impl Settings {
+    fn kept(&self) -> Device<'_> {
+        Device { kind: "tap", name: &self.device, port: "" }
+    }
+}
 
 /// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
 /// no such device, makes one that is removed with the port. A persistent device is used and stays. With a keeper, the device outlives the switch: one that a
@@ -26,7 +32,7 @@ pub use device::Settings;
 /// # Errors
 /// The device cannot be opened. The error says why, and what would help.
 pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
-    kept::port(keeper, "tap", &settings.device, &(), || device::open(settings))
+    kept::port(keeper, settings.kept(), &settings.mtu, || device::open(settings))
 }
 
 /// Opens the device as [`open`] does, for a process without privileges. A device at one of the places in `left` was left by a predecessor.
@@ -34,7 +40,7 @@ pub fn open(settings: &Settings, keeper: &Link) -> io::Result<PortIo> {
 /// # Errors
 /// As above.
 pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
-    kept::find("tap", &settings.device, left, || device::open(settings))
+    kept::find(settings.kept(), left, || device::open(settings))
 }
 
 /// Makes a port of a device that was found. `None`: it has to be opened anew.
@@ -42,5 +48,5 @@ pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
 /// # Errors
 /// The kernel refuses.
 pub fn made(settings: &Settings, keeper: &Link, found: Found) -> io::Result<Option<PortIo>> {
-    kept::made::<device::OpenTap>(keeper, &settings.device, &(), found)
+    kept::made::<device::OpenTap>(keeper, settings.kept(), &settings.mtu, found)
 }

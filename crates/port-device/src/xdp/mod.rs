@@ -50,6 +50,8 @@ use crate::positions::Positions;
 pub use ringway_netdevice::xdp::Mode;
 use ringway_port::port_io::PortIo;
 
+/// The beginning of the names of what is kept.
+const KIND: &str = "xdp";
 /// Driver of virtual devices in pairs.
 const VETH: &str = "veth";
 /// Longest wait for queues of closed sockets. The kernel's thread that frees them waits for the lock of all network devices: 0.2 s were
@@ -71,6 +73,19 @@ pub struct Settings {
     pub host: bool,
 }
 
+impl Settings {
+    fn kept(&self) -> kept::Device<'_> {
+        kept::Device { kind: KIND, name: &self.device, port: "" }
+    }
+}
+
+/// Has the keeper close devices of this kind that a predecessor left and nobody has taken, but for those that `stay` by the name of what is kept. They take VLAN tags out of
+/// frames again as before. Does not wait for that.
+pub fn let_go_of_left(keeper: &Link, stays: impl Fn(&str) -> bool) {
+    let prefix = format!("{KIND}/");
+    kept::let_go_of_left::<OpenXdp>(keeper, |name| name.starts_with(&prefix) && !stays(name));
+}
+
 /// An open port.
 pub struct XdpPort {
     /// The parts that the switch and the engine take.
@@ -89,7 +104,7 @@ pub struct XdpPort {
 /// # Errors
 /// The device cannot be used. The error says why, and what would help.
 pub fn open(settings: &Settings, keeper: &Link) -> io::Result<XdpPort> {
-    kept::port(keeper, "xdp", &settings.device, settings, || OpenXdp::open(settings))
+    kept::port(keeper, settings.kept(), settings, || OpenXdp::open(settings))
 }
 
 /// Opens the device as [`open`] does, for a process without privileges. A device at one of the places in `left` was left by a predecessor.
@@ -97,7 +112,7 @@ pub fn open(settings: &Settings, keeper: &Link) -> io::Result<XdpPort> {
 /// # Errors
 /// As above.
 pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
-    kept::find("xdp", &settings.device, left, || OpenXdp::open(settings))
+    kept::find(settings.kept(), left, || OpenXdp::open(settings))
 }
 
 /// Makes a port of a device that was found (from Linux 6.4 on). `None`: it has to be opened anew.
@@ -105,7 +120,7 @@ pub fn find(settings: &Settings, left: &[String]) -> io::Result<Found> {
 /// # Errors
 /// The kernel refuses.
 pub fn made(settings: &Settings, keeper: &Link, found: Found) -> io::Result<Option<XdpPort>> {
-    kept::made::<OpenXdp>(keeper, &settings.device, settings, found)
+    kept::made::<OpenXdp>(keeper, settings.kept(), settings, found)
 }
 
 /// An open device.
@@ -224,22 +239,39 @@ fn wanted(host: bool) -> Wanted {
     if host { Wanted::Group } else { Wanted::Nothing }
 }
 
+/// What a predecessor left, but for its sockets.
+struct First {
+    /// Those of the note, but for the tags.
+    numbers: [u128; 6],
+    // Dropped first.
+    held: Held,
+    others: [OwnedFd; 3],
+    watch: OpenWatch,
+}
+
+impl First {
+    fn left(files: &mut impl Iterator<Item = OwnedFd>, note: &str) -> io::Result<Self> {
+        let (numbers, watched) = note.split_once('\n').ok_or_else(unreadable)?;
+        let [numbers @ .., tags] = kept::numbers::<7>(numbers)?;
+        let mut next = || files.next().ok_or_else(unreadable);
+        let (link, others) = (next()?, [next()?, next()?, next()?]);
+        let watch = OpenWatch::left(files, true, watched)?;
+        let tags = Tags::left(watch.index(), watch.requests().try_clone_to_owned()?, tags);
+        Ok(Self { numbers, held: Held { attached: link.into(), tags }, others, watch })
+    }
+}
+
 impl OpenDevice for OpenXdp {
     type Port = XdpPort;
 
     fn left(files: Vec<OwnedFd>, note: &str) -> io::Result<Self> {
-        let (numbers, watched) = note.split_once('\n').ok_or_else(unreadable)?;
-        let [mode, host, is_local, takes_pieces, before, frames_of_a_call, tags] = kept::numbers(numbers)?;
+        let mut files = files.into_iter();
+        // From here on the tags are as before, if the predecessor's port cannot go on.
+        let First { numbers, held, others: [packets, positions, sending], watch } = First::left(&mut files, note)?;
+        let [mode, host, is_local, takes_pieces, before, frames_of_a_call] = numbers;
         let narrow = |number: u128| u32::try_from(number).map_err(|_| unreadable());
         let (mode, before) = (narrow(mode)? as usize, narrow(before)? as usize);
         let transfer = all().get(mode).filter(|_| matches!(before, 0 | METADATA)).ok_or_else(unreadable)?.2;
-        let mut files = files.into_iter();
-        let mut next = || files.next().ok_or_else(unreadable);
-        let (link, packets, positions, sending) = (next()?, next()?, next()?, next()?);
-        let watch = OpenWatch::left(&mut files, true, watched)?;
-        // From here on the tags are as before, if the predecessor's port cannot go on.
-        let tags = Tags::left(watch.index(), watch.requests().try_clone_to_owned()?, tags);
-        let held = Held { attached: link.into(), tags };
         watch.check()?;
         let sender = SendingSocket::left(sending, transfer, narrow(frames_of_a_call)?)?;
         let mut queues = Vec::new();
@@ -270,6 +302,10 @@ impl OpenDevice for OpenXdp {
 
     fn let_go(mut self) {
         self.opened.held.tags.let_go();
+    }
+
+    fn undo(files: Vec<OwnedFd>, note: &str) {
+        drop(First::left(&mut files.into_iter(), note));
     }
 
     fn port(self, kept: &Arc<Guard>) -> io::Result<XdpPort> {

@@ -35,7 +35,7 @@ impl Connector {
         Self::open_kept(role, path, files, access, None)
     }
 
-    /// The same. `keeper`: has the listener outlive the switch, for the port `SWITCH:PORT`.
+    /// The same. `keeper`: has the listener outlive the switch.
     ///
     /// # Errors
     /// The socket cannot be opened.
@@ -44,12 +44,12 @@ impl Connector {
         path: &Path,
         files: Files,
         access: &SocketAccess,
-        keeper: Option<(&Link, &str)>,
+        keeper: Option<&Link>,
     ) -> io::Result<Connector> {
         match role {
             Role::Server => Ok(Connector::Listen(Listener::bind_kept(path, files, access, keeper)?)),
             Role::Client => {
-                let opener = keeper.map_or_else(Opener::default, |(link, _)| link.opener());
+                let opener = keeper.map_or_else(Opener::default, Link::opener);
                 Ok(Connector::Connect(path.to_owned(), files, opener))
             }
         }

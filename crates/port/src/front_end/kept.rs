@@ -1,12 +1,13 @@
 //! What the keeper holds of a port's connection, so that the connection outlives the switch.
 //!
-//! A connection has a name, `connection/SWITCH:PORT`, with the socket and the file of the [`Answers`]. What a kind needs to go on is in parts, each
-//! with a name of its own behind that one. All parts of a connection have its number in their notes: a part of an earlier connection, whose release was under
+//! A connection has a name, `connection/PATH`, with the socket and the file of the [`Answers`]. What a kind needs to go on is in parts, each
+//! with a name of its own behind that one and a space. All parts of a connection have its number in their notes: a part of an earlier connection, whose release was under
 //! way when the switch died, does not count.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ use rustix::time::{ClockId, clock_gettime};
 use super::answers::Answers;
 use super::closer::new_owner;
 use super::connection::Connection;
+use super::kept_names::kept_name;
 
 /// The version of the notes. Others are not understood.
 const VERSION: u8 = 1;
 /// Longest wait for the keeper to close its copies. None of them is the last one, so that it waits for no client.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
-const PREFIX: &str = "connection/";
 /// Bytes before a kind's own note: the version, and the number of the connection.
 const HEAD: usize = 9;
 
@@ -33,6 +34,8 @@ const HEAD: usize = 9;
 pub struct Kept {
     link: Link,
     name: String,
+    /// The port, as `SWITCH:PORT`.
+    label: String,
     number: u64,
     /// By their names behind that of the connection. The connection itself is the part without a name, and goes first.
     parts: Mutex<BTreeMap<String, Held>>,
@@ -65,19 +68,20 @@ pub(super) struct TakenOver {
 }
 
 impl Kept {
-    /// Has the keeper hold a connection that was just made. `place`: how it was made. A successor whose port makes connections otherwise closes this
-    /// one.
+    /// Has the keeper hold a connection of the port `label` that was just made, by the socket at `path`. `place`: how it was made. A successor whose port makes
+    /// connections otherwise closes this one.
     ///
     /// # Errors
     /// The keeper cannot hold it.
     pub(super) fn new(
         link: &Link,
-        label: &str,
+        (label, path): (&str, &Path),
         place: &str,
         socket: &Connection,
         answers: &Answers,
     ) -> io::Result<Self> {
-        let kept = Self { link: link.clone(), name: name(label), number: next_number(), parts: Mutex::default() };
+        let (link, name, label) = (link.clone(), name(path), label.to_owned());
+        let kept = Self { link, name, label, number: next_number(), parts: Mutex::default() };
         kept.keep("", place.as_bytes(), &[socket.as_fd(), answers.as_fd()])?;
         socket.outlives();
         Ok(kept)
@@ -99,7 +103,7 @@ impl Kept {
             held.has_files = has_files;
             return held.guard.replace(&whole, files);
         }
-        let name = if part.is_empty() { self.name.clone() } else { format!("{}/{part}", self.name) };
+        let name = if part.is_empty() { self.name.clone() } else { format!("{} {part}", self.name) };
         // A successor takes the newer one of two.
         let guard = Guard::new(&self.link, &name, &whole, files, Some(CLOSED_WITHIN))?;
         parts.insert(part.to_owned(), Held { guard, has_files });
@@ -117,22 +121,26 @@ impl Kept {
         self.number
     }
 
-    /// The port, as `SWITCH:PORT`.
+    /// The port, as `SWITCH:PORT`: where it was when it was opened.
     pub(super) fn label(&self) -> &str {
-        self.name.strip_prefix(PREFIX).unwrap_or(&self.name)
+        &self.label
     }
 
-    /// Takes the connection that a predecessor left for a port, with all its parts. `None`: there is none. All else is let go.
+    /// Takes the connection that a predecessor left for the port `label`, whose socket is at `path`, with all its parts. `None`: there is none. All else is let go.
     ///
     /// # Errors
     /// There is one, and it does not fit. The text is for users.
-    pub(super) fn take_over(link: &Link, label: &str, place: &str) -> Option<Result<TakenOver, &'static str>> {
-        let name = name(label);
-        let parts = link.inherit_all(&format!("{name}/"));
+    pub(super) fn take_over(
+        link: &Link,
+        (label, path): (&str, &Path),
+        place: &str,
+    ) -> Option<Result<TakenOver, &'static str>> {
+        let name = name(path);
+        let parts = link.inherit_all(&format!("{name} "));
         let mut whole = link.inherit_all(&format!("{name}#"));
         let newest = whole.pop()?;
         let all: Vec<_> = parts.into_iter().chain(whole).collect();
-        let taken = Self::fit(link, &name, place, newest, &all);
+        let taken = Self::fit(link, (label, &name), place, newest, &all);
         let (kept, socket, answers) = match taken {
             Ok(taken) => taken,
             Err(why) => {
@@ -143,7 +151,7 @@ impl Kept {
         let mut left = Left::new();
         for part in all {
             let own =
-                part.name.strip_prefix(&format!("{name}/")).and_then(|rest| Some(rest.rsplit_once('#')?.0.to_owned()));
+                part.name.strip_prefix(&format!("{name} ")).and_then(|rest| Some(rest.rsplit_once('#')?.0.to_owned()));
             match (own, decode(&part.note)) {
                 (Some(own), Some((number, note))) if number == kept.number => {
                     let note = note.to_owned();
@@ -159,7 +167,7 @@ impl Kept {
 
     fn fit(
         link: &Link,
-        name: &str,
+        (label, name): (&str, &str),
         place: &str,
         newest: Inherited,
         others: &[Inherited],
@@ -184,7 +192,8 @@ impl Kept {
             return Err(why);
         }
         let parts = Mutex::new(BTreeMap::from([(String::new(), Held { guard, has_files: true })]));
-        Ok((Self { link: link.clone(), name: name.to_owned(), number, parts }, socket, answers))
+        let (link, name, label) = (link.clone(), name.to_owned(), label.to_owned());
+        Ok((Self { link, name, label, number, parts }, socket, answers))
     }
 }
 
@@ -197,8 +206,8 @@ impl Drop for Kept {
     }
 }
 
-fn name(label: &str) -> String {
-    format!("{PREFIX}{label}")
+fn name(path: &Path) -> String {
+    kept_name("connection", path)
 }
 
 /// Says why a connection does not outlive the switch.

@@ -15,6 +15,7 @@ use super::closer::{ClientFd, new_owner};
 use super::connection::Connection;
 use super::fields::Fields;
 use super::files::{accept_files, refuse_files};
+use super::kept_names::kept_name;
 use super::placing::{bind_at, connect_at, identity, remove_at};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -77,23 +78,18 @@ impl Listener {
         Self::bind_kept(path, files, access, None)
     }
 
-    /// The same. `keeper`: has the socket outlive the switch, for the port `SWITCH:PORT`, and goes on with the one that a predecessor left, if
-    /// that is at the path still, with the same access. Who connects meanwhile waits.
+    /// The same. `keeper`: has the socket outlive the switch, and goes on with the one that a predecessor left, if that is at the path still, with the same access. Who connects meanwhile waits.
     ///
     /// # Errors
     /// As of [`bind`](Self::bind), or the keeper cannot hold the socket.
-    pub fn bind_kept(
-        path: &Path,
-        files: Files,
-        access: &SocketAccess,
-        keeper: Option<(&Link, &str)>,
-    ) -> io::Result<Listener> {
+    pub fn bind_kept(path: &Path, files: Files, access: &SocketAccess, keeper: Option<&Link>) -> io::Result<Listener> {
+        let name = kept_name("listener", path);
         let path = access.place(path)?;
-        let opener = keeper.map_or_else(Opener::default, |(link, _)| link.opener());
-        let keeper = keeper.filter(|(link, _)| link.is_kept());
+        let opener = keeper.map_or_else(Opener::default, Link::opener);
+        let keeper = keeper.filter(|link| link.is_kept());
         let words = format!("{files:?} {access:?}");
-        if let Some((link, label)) = keeper
-            && let Some(left) = Self::inherit(link, label, &path, files, &words)
+        if let Some(link) = keeper
+            && let Some(left) = Self::inherit(link, &name, &path, files, &words)
         {
             return Ok(left);
         }
@@ -106,17 +102,17 @@ impl Listener {
         }
         // Nobody can connect before all is as it should be.
         listen(&*listener.socket, 8)?;
-        if let Some((link, label)) = keeper {
+        if let Some(link) = keeper {
             let note = note(&listener.path, identity, &words);
             let files = [listener.socket.as_fd()];
-            listener.guard = Some(Guard::new(link, &format!("listener/{label}"), &note, &files, None)?);
+            listener.guard = Some(Guard::new(link, &name, &note, &files, None)?);
         }
         Ok(listener)
     }
 
-    /// The socket that a predecessor left for a port. One that does not fit any more is closed.
-    fn inherit(link: &Link, label: &str, path: &Path, files: Files, words: &str) -> Option<Listener> {
-        let Inherited { name, note: was, files: sockets } = link.inherit(&format!("listener/{label}"))?;
+    /// The socket that a predecessor left under this name. One that does not fit any more is closed.
+    fn inherit(link: &Link, name: &str, path: &Path, files: Files, words: &str) -> Option<Listener> {
+        let Inherited { name, note: was, files: sockets } = link.inherit(name)?;
         let guard = Guard::of(link, name, None);
         let socket = ClientFd::from(sockets.into_iter().next()?);
         let own = identity(path);

@@ -9,7 +9,7 @@
 //! - `receiver`, `fields`: complete messages with their descriptors; `late_receiver`: the same, and leaves many messages in the socket. `files`, `descriptor`: files from a front end.
 //! - `unread`: what the peer has not read. `closing`: closing what clients have sent, on threads of its own.
 //! - `closer`: the process that closes for the last time what clients can have, too.
-//! - `kept`, `answers`: connections that outlive the switch.
+//! - `kept`, `kept_names`, `answers`: connections that outlive the switch.
 //! - `end`: why a connection ended. `pauses`, `backoff`, `blocked_calls`: the pause before the next connection.
 //! - `state`, `observer`: what the port reports.
 //! - `own_socket`: the sockets of Ringway itself.
@@ -30,6 +30,7 @@ mod files;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod kept;
+mod kept_names;
 mod listener;
 mod observer;
 mod own_socket;
@@ -73,6 +74,7 @@ pub use end::{CALL_BLOCKED, End};
 pub use fields::Fields;
 pub use files::{accept_files, peek_bytes, peek_offset, receive, receive_into, refuse_files, set_peek_offset};
 pub use kept::{Kept, Left, Part};
+pub use kept_names::{is_kept_of, kept_name};
 pub use late_receiver::{Journal, LateReceiver};
 pub use listener::Files;
 pub use observer::Observer;
@@ -82,7 +84,7 @@ pub use peer_process::{peer_process, peer_user};
 pub use placing::{answer_about_buffer, answer_about_socket, remove_socket};
 pub use receiver::{Attached, Framing, Received, Receiver};
 pub use role::Role;
-pub use service::{Protocol, Service, Socket};
+pub use service::{OpenSocket, Protocol, Service, Socket};
 pub use state::State;
 pub use state::repeat;
 pub use taking_over::wait_until_taken_over;

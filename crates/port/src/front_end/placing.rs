@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use ringway_keeper::Link;
 use ringway_keeper::opener::{Access, Answered, Ask, Identity, Opener, Refusal, Said};
-use rustix::fs::Mode;
+use rustix::fs::{FileType, Mode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with, sockopt};
+use rustix::pipe::fcntl_setpipe_size;
 
 use super::access::SocketAccess;
 use super::files::refuse_files;
 
-/// Most bytes of a send buffer.
+/// Most bytes of a send buffer, and of a pipe.
 const BUFFER_MOST: u32 = 4 << 20;
+const PIPE_MOST: u32 = 128 << 10;
 /// Longest wait for the opener. A path on a file system that does not answer costs its own port.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
@@ -93,15 +95,21 @@ pub fn answer_about_socket(ask: &Ask, socket: Option<OwnedFd>) -> Answered {
     done.map(Into::into).map_err(|why| Refusal::from(&why))
 }
 
-/// Does what the switch asks the opener about a socket's buffer.
+/// Does what the switch asks the opener about the buffer of a socket or a pipe.
 ///
 /// # Errors
-/// The kernel refuses, or the socket is another one.
-pub fn answer_about_buffer(bytes: u32, socket: Option<OwnedFd>) -> Answered {
+/// The kernel refuses, or it is another file, or too much.
+pub fn answer_about_buffer(bytes: u32, file: Option<OwnedFd>) -> Answered {
     let widen = || {
-        let socket = socket.filter(|socket| sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX));
-        let socket = socket.filter(|_| bytes <= BUFFER_MOST).ok_or(Errno::INVAL)?;
-        sockopt::set_socket_send_buffer_size_force(&socket, bytes as usize)
+        let file = file.ok_or(Errno::INVAL)?;
+        let is_socket = || sockopt::socket_domain(&file) == Ok(AddressFamily::UNIX);
+        match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+            FileType::Fifo if bytes <= PIPE_MOST => fcntl_setpipe_size(&file, bytes as usize).map(drop),
+            FileType::Socket if bytes <= BUFFER_MOST && is_socket() => {
+                sockopt::set_socket_send_buffer_size_force(&file, bytes as usize)
+            }
+            _ => Err(Errno::INVAL),
+        }
     };
     widen().map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why.into()))
 }
@@ -170,6 +178,16 @@ mod tests {
     use rustix::net::{listen, socket};
 
     use super::*;
+
+    #[test]
+    fn the_opener_widens_pipes_within_bounds_and_no_other_files() {
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        let ask = |bytes, file: &OwnedFd| answer_about_buffer(bytes, Some(file.try_clone().expect("a descriptor")));
+        assert!(ask(PIPE_MOST, &write).is_ok());
+        assert_eq!(rustix::pipe::fcntl_getpipe_size(&read), Ok(PIPE_MOST as usize));
+        assert!(ask(2 * PIPE_MOST, &write).is_err());
+        assert!(ask(4096, &std::fs::File::open("/dev/null").expect("a file").into()).is_err());
+    }
 
     #[test]
     fn a_socket_that_was_half_made_can_be_made_again() {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,24 +77,51 @@ pub struct Service {
     _thread: Thread,
 }
 
+/// A socket that is open, and not served yet. What a predecessor left of connections is where it was.
+pub struct OpenSocket<'a> {
+    socket: &'a Socket<'a>,
+    connector: Connector,
+}
+
+impl<'a> Socket<'a> {
+    /// Listens, or is ready to connect.
+    ///
+    /// # Errors
+    /// The socket cannot be opened, or the kernel has no descriptors left.
+    pub fn open(&'a self) -> io::Result<OpenSocket<'a>> {
+        let connector = Connector::open_kept(self.role, self.path, self.files, self.access, self.keeper)?;
+        Ok(OpenSocket { socket: self, connector })
+    }
+}
+
 impl Service {
     /// Listens, or begins to connect, and serves `protocol` to the peers.
     ///
     /// # Errors
     /// The socket cannot be opened, or the kernel has no descriptors or threads left.
-    pub fn start<P: Protocol>(
-        socket: &Socket<'_>,
-        mut protocol: P,
-        observer: Arc<dyn Observer>,
-    ) -> io::Result<Service> {
-        let &Socket { label, path, role, access, files, keeper } = socket;
-        let connector = Connector::open_kept(role, path, files, access, keeper.map(|keeper| (keeper, label)))?;
+    pub fn start<P: Protocol>(socket: &Socket<'_>, protocol: P, observer: Arc<dyn Observer>) -> io::Result<Service> {
+        socket.open()?.serve(protocol, observer)
+    }
+}
+
+impl OpenSocket<'_> {
+    /// Serves `protocol` to the peers.
+    ///
+    /// # Errors
+    /// The kernel has no threads left.
+    pub fn serve<P: Protocol>(self, mut protocol: P, observer: Arc<dyn Observer>) -> io::Result<Service> {
+        let Self { socket: &Socket { label, path, role, access: _, files, keeper }, connector } = self;
         let owners = (files == Files::Taken).then(Owners::default);
         let pauses = Pauses::new(role);
         let place = format!("{role:?} {files:?} {}", path.display());
         let keeping = keeper.filter(|keeper| P::OUTLIVES && keeper.is_kept());
-        let keeping = keeping.map(|keeper| Keeping { link: keeper.clone(), label: label.to_owned(), place });
-        // Here, not on the thread: what nobody has asked for when all ports are open is let go.
+        let keeping = keeping.map(|keeper| Keeping {
+            link: keeper.clone(),
+            label: label.to_owned(),
+            path: path.to_owned(),
+            place,
+        });
+        // Here, not on the thread: what no open port has asked for is let go.
         let left = keeping.as_ref().and_then(|keeping| keeping.take_over(files));
         let left = left.and_then(|left| left.open(label, &mut protocol));
         let thread = Thread::start(label, Arc::clone(&observer), move |stop| {
@@ -111,6 +138,7 @@ impl Service {
 pub(super) struct Keeping {
     link: Link,
     label: String,
+    path: PathBuf,
     /// How the port makes connections, in words that are compared only.
     place: String,
 }
@@ -128,13 +156,13 @@ impl Keeping {
     /// Has the keeper hold a connection that was just made.
     fn keep(&self, socket: &Arc<Connection>) -> io::Result<Outlives> {
         let answers = Answers::new()?;
-        let kept = Kept::new(&self.link, &self.label, &self.place, socket, &answers)?;
+        let kept = Kept::new(&self.link, (&self.label, &self.path), &self.place, socket, &answers)?;
         Ok(Outlives { socket: Arc::clone(socket), kept, answers, left: None })
     }
 
     /// The connection that a predecessor left. One that does not fit is closed: its peer connects again.
     fn take_over(&self, files: Files) -> Option<Outlives> {
-        let taken = Kept::take_over(&self.link, &self.label, &self.place)?;
+        let taken = Kept::take_over(&self.link, (&self.label, &self.path), &self.place)?;
         let taken = taken.map_err(|why| why.to_owned()).and_then(|taken| {
             let socket = Connection::from(taken.socket);
             if files == Files::Taken {

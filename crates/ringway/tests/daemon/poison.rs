@@ -1,6 +1,6 @@
 //! Input that has the switch die: the port is blamed that was served, and only that one is set aside.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
 use ringway_client::Port;
@@ -245,4 +245,48 @@ fn a_successor_that_dies_of_a_port_that_it_opens_is_followed_by_one_that_leaves_
     daemon.ok(&["port", "set", "vm", "weight=2"]);
     daemon.until_state("vm", "waiting");
     drop(UnixStream::connect(daemon.socket("vm.sock")).expect("it listens"));
+}
+
+/// A frame of a stream, behind its length.
+fn framed(frame: &[u8]) -> Vec<u8> {
+    [&u32::try_from(frame.len()).unwrap().to_be_bytes()[..], frame].concat()
+}
+
+/// Sends a frame from one peer of a stream port until it comes to another one, over the same connections.
+fn crosses(from: &mut UnixStream, to: &mut UnixStream, wanted: &[u8], what: &str) {
+    let (wanted, mut came, mut space) = (framed(wanted), Vec::new(), [0; 4096]);
+    [&*from, &*to].iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+    until(what, || {
+        match from.write(&wanted) {
+            Ok(count) => assert_eq!(count, wanted.len()),
+            Err(why) => assert_eq!(why.kind(), ErrorKind::WouldBlock, "{what}: {why}"),
+        }
+        match to.read(&mut space) {
+            Ok(0) => panic!("{what}: the connection has ended"),
+            Ok(count) => came.extend_from_slice(&space[..count]),
+            Err(why) => assert_eq!(why.kind(), ErrorKind::WouldBlock, "{what}: {why}"),
+        }
+        came.windows(wanted.len()).any(|bytes| bytes == wanted)
+    });
+}
+
+#[test]
+fn a_pause_costs_neither_of_two_suspects_its_connection() {
+    let port = |name: &str| format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"stream\"\nsocket = \"{name}.sock\"\n");
+    let poisoned = Poisoned::start(&format!("[switch.lan0]\n{}{}", port("a"), port("b")));
+    let daemon = &poisoned.daemon;
+    let connect = |name: &str| UnixStream::connect(daemon.socket(&format!("{name}.sock"))).unwrap();
+    let [mut a, mut b] = ["a", "b"].map(connect);
+    ["a", "b"].iter().for_each(|port| daemon.until_state(port, "up"));
+    for time in 1..=2 {
+        crosses(&mut b, &mut a, &frame(ALL, B, time), "the switch learns where b is");
+        poisoned.inject("lan0:b.deliver", "abort");
+        a.write_all(&framed(&frame(B, A, 77))).unwrap();
+        is(&poisoned.until_deaths(time.into()), "signal 6", &["lan0:a", "lan0:b"]);
+    }
+    // One that dies meanwhile leaves them to the next one.
+    daemon.kill_switch();
+    crosses(&mut a, &mut b, &frame(ALL, A, 9), "both go on after their pause");
+    crosses(&mut b, &mut a, &frame(ALL, B, 10), "in both directions");
+    assert!(!daemon.ok(&["status"]).contains("set aside"));
 }

@@ -99,6 +99,19 @@ fn whoever_holds_the_kernels_lock_of_devices_holds_up_ports_of_devices_alone() {
         until("the port is gone", || daemon.port(&name).is_null());
         was_held
     });
+    until("a successor has its devices again, and serves", || {
+        daemon.ok(&add);
+        let index = std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).expect("the device");
+        let lock = Holder::start(&program, &[]);
+        daemon.kill_switch();
+        assert_eq!(daemon.port(&name)["state"], "up");
+        serves(&daemon);
+        let was_held = lock.holds();
+        drop(lock);
+        assert_eq!(std::fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok(), Some(index));
+        daemon.ok(&["port", "del", &name]);
+        was_held
+    });
     until("a new daemon ends while it waits", || {
         let lock = Holder::start(&program, &[]);
         let mut other = Daemon::start(config);

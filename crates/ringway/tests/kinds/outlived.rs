@@ -186,6 +186,28 @@ fn connections_go_on_when_successors_die_while_they_take_them_over() {
 }
 
 #[test]
+fn a_front_end_whose_port_was_moved_and_renamed_goes_on_when_the_switch_is_killed() {
+    let config = |name: &str, switch: &str| {
+        format!(
+            "[switch.lan0]\n[switch.lan1]\n[port.{name}]\nswitch = \"{switch}\"\nkind = \"vhost-user\"\nsocket = \"vm.sock\"\n"
+        )
+    };
+    let daemon = Daemon::start(&config("vm", "lan0"));
+    let options = VirtioOptions::default();
+    let mut driver = VirtioEndpoint::<Split>::attach(&daemon.runtime_dir().join("vm.sock"), &options).unwrap();
+    for (name, switch) in [("vm", "lan1"), ("guest", "lan1"), ("guest", "lan0")] {
+        daemon.reload(&config(name, switch));
+        until("the port has moved", || daemon.port(name)["switch"] == switch);
+        daemon.until_state(name, "up");
+        let about = std::fs::metadata(daemon.socket("vm.sock")).unwrap().ino();
+        daemon.kill_switch();
+        daemon.until_state(name, "up");
+        driver.wait(true, Duration::ZERO).expect("the connection goes on");
+        assert_eq!(std::fs::metadata(daemon.socket("vm.sock")).unwrap().ino(), about);
+    }
+}
+
+#[test]
 fn an_upgrade_loses_no_frame_for_hypervisors() {
     const PORTS: usize = 100;
     let ports = (0..PORTS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n"));

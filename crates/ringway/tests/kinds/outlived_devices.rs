@@ -2,14 +2,15 @@
 //! one end of which is the port's device, and of a TAP device.
 
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ringway_scenes::namespace::Namespace;
-use ringway_scenes::{Daemon, PATIENCE, receive, until, whole};
+use ringway_scenes::{Daemon, PATIENCE, PATIENCE_VARIABLE, receive, until, until_some, whole};
 use ringway_testing::skip;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::nics::{PACKET, Wire, XDP, XDP_ALONE, join, make_macvtap};
 
@@ -325,6 +326,145 @@ fn a_device_whose_port_was_moved_to_another_switch_outlives_a_kill() {
     assert_eq!(program(&wire), before);
     wire.vm.ping(3, &["-i", "0.002", "10.78.0.1"]);
     assert_eq!(wire.vm.ok("ip", &["-o", "addr", "show", "dev", "t0"]), address);
+}
+
+/// A daemon that fails at the points that files in a directory name.
+fn start_with_points(points: &Path, more: &[&str], config: &str) -> Daemon {
+    let points = format!("RINGWAY_INJECT={}", points.display());
+    Daemon::start_by(&[&["env"], more, &[&points]].concat(), config)
+}
+
+/// Namespaces with a TAP device each, their addresses, and the configuration of the ports.
+fn taps<const N: usize>() -> ([Namespace; N], String) {
+    let spaces: [Namespace; N] = std::array::from_fn(|_| Namespace::new());
+    let ports = spaces.iter().enumerate().map(|(number, space)| {
+        let netns = &space.name;
+        format!("[port.t{number}]\nswitch = \"lan0\"\nkind = \"tap\"\ndevice = \"t\"\nnetns = \"{netns}\"\n")
+    });
+    let config = format!("[switch.lan0]\n{}", ports.collect::<String>());
+    (spaces, config)
+}
+
+fn give_addresses(spaces: &[Namespace]) {
+    for (number, space) in (1..).zip(spaces) {
+        space.ok("ip", &["addr", "add", &format!("10.78.0.{number}/24"), "dev", "t"]);
+    }
+}
+
+/// The number of a TAP device, which another one would not have, and its addresses.
+fn shown(space: &Namespace) -> String {
+    let said = space.run("ip", &["-o", "addr", "show", "dev", "t"]);
+    said.out
+}
+
+#[test]
+fn a_device_that_a_successor_has_too_late_for_its_start_is_as_it_was_and_so_are_the_others() {
+    let (spaces, config) = taps::<3>();
+    let points = tempfile::tempdir().unwrap();
+    // The start waits for some seconds, not for minutes.
+    let daemon = start_with_points(points.path(), &["-u", PATIENCE_VARIABLE], &config);
+    give_addresses(&spaces);
+    let before = spaces.each_ref().map(shown);
+    let point = points.path().join("lan0:t0.open");
+    std::fs::write(&point, "stall").unwrap();
+    daemon.kill_switch();
+    ["t1", "t2"].iter().for_each(|port| daemon.until_state(port, "up"));
+    spaces[1].ping(3, &["-i", "0.002", "10.78.0.3"]);
+    assert_ne!(daemon.port("t0")["state"], "up");
+    assert_eq!(spaces.each_ref().map(shown), before);
+    std::fs::remove_file(point).unwrap();
+    daemon.until_state("t0", "up");
+    spaces[0].ping(3, &["-i", "0.002", "10.78.0.3"]);
+    assert_eq!(spaces.each_ref().map(shown), before);
+}
+
+#[test]
+fn what_belongs_to_a_port_that_cannot_be_opened_stays_until_it_is_open_or_removed() {
+    let (spaces, config) = taps::<2>();
+    let points = tempfile::tempdir().unwrap();
+    let daemon = start_with_points(points.path(), &[], &config);
+    give_addresses(&spaces);
+    let before = spaces.each_ref().map(shown);
+    let all = ["t0", "t1"].map(|port| points.path().join(format!("lan0:{port}.open")));
+    all.iter().for_each(|point| std::fs::write(point, "return").unwrap());
+    // A successor that dies has left it for the next one, and so has one that is upgraded.
+    daemon.kill_switch();
+    daemon.kill_switch();
+    daemon.ok(&["upgrade"]);
+    for port in ["t0", "t1"] {
+        assert_eq!(daemon.port(port)["detail"], "injected; tried again every second");
+    }
+    assert_eq!(spaces.each_ref().map(shown), before);
+    std::fs::remove_file(&all[0]).unwrap();
+    daemon.until_state("t0", "up");
+    assert_eq!(spaces.each_ref().map(shown), before);
+    daemon.ok(&["port", "del", "t1"]);
+    until("the device is gone", || shown(&spaces[1]).is_empty());
+    assert_eq!(shown(&spaces[0]), before[0]);
+}
+
+/// Waits until a switch that is another one than `before` opens a device. Returns its number.
+fn until_it_opens(daemon: &Daemon, before: u32) -> u32 {
+    until_some("a successor opens a device", || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).ok()?;
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        let opens = names.into_iter().any(|name| name.trim() == "open-device");
+        Some(daemon.pid()).filter(|pid| opens && *pid != before)
+    })
+}
+
+#[test]
+fn a_device_of_switches_that_never_served_is_as_it_was_before_them_when_its_port_is_removed() {
+    let (nic, peer) = (Namespace::new(), Namespace::new());
+    join(&nic, &peer);
+    let points = tempfile::tempdir().unwrap();
+    let config =
+        format!("[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\ndevice = \"x0\"\n{XDP}\n", nic.name);
+    let daemon = start_with_points(points.path(), &[], &config);
+    let takes_out = || nic.ok("ethtool", &["-k", "x0"]).contains("rx-vlan-offload: on");
+    assert!(!takes_out());
+    let point = points.path().join("lan0:nic.open");
+    std::fs::write(&point, "stall").unwrap();
+    // As if it were by what it did itself: who is killed has not failed.
+    let kill = |switch: u32| {
+        kill_process(Pid::from_raw(switch.cast_signed()).unwrap(), Signal::TRAP).unwrap();
+        switch
+    };
+    // Neither of these two serves, and the next one gives up what they were taking over.
+    let second = until_it_opens(&daemon, kill(daemon.pid()));
+    let third = until_it_opens(&daemon, kill(second));
+    kill(third);
+    std::fs::remove_file(point).unwrap();
+    daemon.until_state("nic", "up");
+    daemon.complains("this one serves no port that one before has served");
+    assert!(!takes_out());
+    daemon.ok(&["port", "del", "nic"]);
+    until("the device is as before", takes_out);
+}
+
+#[test]
+fn a_device_that_nobody_takes_over_takes_tags_out_of_frames_again() {
+    let (nic, peer) = (Namespace::new(), Namespace::new());
+    join(&nic, &peer);
+    let points = tempfile::tempdir().unwrap();
+    let config =
+        format!("[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\ndevice = \"x0\"\n{XDP}\n", nic.name);
+    let daemon = start_with_points(points.path(), &[], &config);
+    let before = |is: bool| {
+        let is_on = nic.ok("ethtool", &["-k", "x0"]).contains("rx-vlan-offload: on");
+        is_on == is && nic.ok("ip", &["-d", "link", "show", "x0"]).contains("prog/xdp") != is
+    };
+    assert!(before(false));
+    // The next switch dies while it opens the port, and the one after that leaves the port out.
+    std::fs::write(points.path().join("lan0:nic.open"), "panic").unwrap();
+    daemon.kill_switch();
+    daemon.until_state("nic", "set aside");
+    until("the device is as before", || before(true));
+    daemon.ok(&["port", "enable", "lan0:nic"]);
+    daemon.until_state("nic", "up");
+    assert!(before(false));
+    daemon.ok(&["port", "del", "nic"]);
+    until("the device is as before", || before(true));
 }
 
 #[test]

@@ -149,3 +149,59 @@ fn a_stream_goes_on_at_the_exact_byte_in_both_directions_when_the_switch_is_kill
     again.read_exact(&mut first).expect("a frame");
     assert_eq!(first[..4], 60_u32.to_be_bytes(), "it begins with a length");
 }
+
+/// Sends numbered frames from one peer until one has come to the other. Neither connects again.
+fn goes_on([from, to]: [&mut UnixStream; 2], what: &str) {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let (mut first, mut came, mut space) = (None, Vec::new(), vec![0; 1 << 16]);
+    [&*from, &*to].iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+    until(what, || {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let sent =
+            [&64_u32.to_be_bytes()[..], &[0xff; 6], &[2, 0, 0, 0, 0, 9, 0x88, 0xb5], &number.to_be_bytes(), &[0; 42]];
+        match from.write(&sent.concat()) {
+            Ok(68) => _ = first.get_or_insert(number),
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+            other => panic!("{what}: {other:?}"),
+        }
+        match to.read(&mut space) {
+            Ok(0) => panic!("{what}: the connection has ended"),
+            Ok(count) => came.extend(&space[..count]),
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+            Err(why) => panic!("{what}: {why}"),
+        }
+        let frames = came.as_chunks::<68>().0;
+        frames.iter().any(|frame| u64::from_be_bytes(frame[18..26].try_into().unwrap()) >= first.unwrap_or(u64::MAX))
+    });
+    // Whole frames only: all that was sent for this.
+    until("the last one has come", || {
+        let count = to.read(&mut space).unwrap_or(0);
+        came.extend(&space[..count]);
+        came.len().is_multiple_of(68)
+    });
+}
+
+#[test]
+fn a_stream_whose_port_was_moved_and_renamed_goes_on_when_the_switch_is_killed() {
+    let port = |name: &str, switch: &str, socket: &str, role: &str| {
+        format!("[port.{name}]\nswitch = \"{switch}\"\nkind = \"stream\"\nrole = \"{role}\"\nsocket = \"{socket}\"\n")
+    };
+    let config = |names: [&str; 2], switch: &str| {
+        let ports = [port(names[0], switch, "a.sock", "server"), port(names[1], switch, "b.sock", "client")];
+        format!("[switch.lan0]\n[switch.lan1]\n{}", ports.concat())
+    };
+    let daemon = Daemon::start(&config(["a", "b"], "lan0"));
+    let listener = UnixListener::bind(daemon.socket("b.sock")).unwrap();
+    let mut a = UnixStream::connect(daemon.socket("a.sock")).unwrap();
+    let mut b = listener.accept().unwrap().0;
+    for (names, switch) in [(["a", "b"], "lan1"), (["c", "d"], "lan1"), (["b", "a"], "lan0")] {
+        daemon.reload(&config(names, switch));
+        until("the ports have moved", || names.iter().all(|name| daemon.port(name)["switch"] == switch));
+        names.iter().for_each(|port| daemon.until_state(port, "up"));
+        goes_on([&mut a, &mut b], "frames come before the kill");
+        daemon.kill_switch();
+        goes_on([&mut a, &mut b], "frames come after it");
+        goes_on([&mut b, &mut a], "in both directions");
+        names.iter().for_each(|port| daemon.until_state(port, "up"));
+    }
+}
