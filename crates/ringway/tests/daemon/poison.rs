@@ -192,6 +192,25 @@ fn where_either_of_two_clients_can_have_ended_the_switch_neither_is_set_aside_an
 }
 
 #[test]
+fn a_port_that_is_given_what_others_left_for_it_when_the_switch_dies_is_not_set_aside_and_pauses() {
+    let poisoned = Poisoned::start(PORTS);
+    let [mut a, mut b, mut c] = ["lan0:a", "lan0:b", "lan0:c"].map(|name| poisoned.attach(name));
+    for time in 1..=2 {
+        goes_on(&mut b, B, &mut a, time);
+        poisoned.inject("lan0:b.give", "abort");
+        send(&mut b, &frame(ALL, B, 77));
+        let deaths = poisoned.until_deaths(time.into());
+        is(&deaths, "signal 6", &["lan0:b"]);
+        assert_eq!(deaths["last"]["certain"], false);
+        goes_on(&mut a, A, &mut c, time);
+    }
+    let why = why_ended(&mut b);
+    assert!(why.contains("pauses: attach again in "), "{why}");
+    drop(until_some("the pause is over", || poisoned.daemon.attach("lan0:b").ok()));
+    assert!(!poisoned.daemon.ok(&["status"]).contains("set aside"));
+}
+
+#[test]
 fn a_switch_that_is_killed_from_outside_blames_nobody_and_the_first_signal_ends_it() {
     let poisoned = Poisoned::start(PORTS);
     let [mut a, mut b] = ["lan0:a", "lan0:b"].map(|name| poisoned.attach(name));

@@ -11,6 +11,7 @@ use ringway_keeper::page::{
     BYTES, Cause, DEATH, LIFE, Left, PORTS, SLOTS, SlotWord, VERSION, death_word, port_word, port_words, slot_word,
 };
 use ringway_memory::{Mapping, SharedMemory};
+use ringway_switch::note_giving_in;
 use rustix::thread::gettid;
 
 /// The words of the page. None: nothing is noted, as in tests of parts.
@@ -108,6 +109,7 @@ impl Note {
     pub(super) fn enter_thread(&self, duty: u32) {
         let Some(slot) = self.slot else { return };
         SLOT.set(slot + 1);
+        note_giving_in(word(slot_word(slot.into(), SlotWord::Giving)));
         if let Some(thread) = word(slot_word(slot.into(), SlotWord::Thread)) {
             let number = gettid().as_raw_nonzero().get() as u32;
             thread.store(u64::from(duty) << 32 | u64::from(number), Ordering::Relaxed);
@@ -152,8 +154,9 @@ impl Drop for Note {
         // Of the thread itself, if it ends, or of one that never began.
         if SLOT.get() == slot + 1 {
             SLOT.set(0);
+            note_giving_in(None);
         }
-        for at in [SlotWord::Thread, SlotWord::Using, SlotWord::Receiver, SlotWord::Turns] {
+        for at in [SlotWord::Thread, SlotWord::Using, SlotWord::Receiver, SlotWord::Turns, SlotWord::Giving] {
             word(slot_word(slot.into(), at)).into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         lock(&FREE_SLOTS).push(slot);
