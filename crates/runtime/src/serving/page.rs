@@ -73,10 +73,10 @@ fn word(number: usize) -> Option<&'static AtomicU64> {
     WORDS.get()?.get(number)
 }
 
-/// Notes of what the process dies, and in which thread: the first one that dies. Async-signal-safe.
-pub(super) fn note_death(cause: Cause) {
+/// Notes of what the process dies, and in which thread, if that is the calling one: the first one that dies. Async-signal-safe.
+pub(super) fn note_death(cause: Cause, is_of_this_thread: bool) {
     let Some(death) = word(DEATH) else { return };
-    let slot = usize::from(SLOT.try_with(Cell::get).unwrap_or(0)).checked_sub(1);
+    let slot = usize::from(SLOT.try_with(Cell::get).unwrap_or(0)).checked_sub(1).filter(|_| is_of_this_thread);
     let mine = death_word(cause, slot);
     let before = death.load(Ordering::Relaxed);
     // What follows from a thread's own death replaces it: the library's handler for stack overflows ends the process by another signal.
