@@ -119,8 +119,8 @@ impl Daemon {
                 _ => false,
             })
         };
-        let put_back: Vec<Key> = self.defects.all_set_aside().map(|(key, _)| key.clone()).filter(changed).collect();
-        put_back.iter().for_each(|key| _ = self.defects.clear(key));
+        let put_back: Vec<Key> = self.defects.all_set_aside().cloned().filter(changed).collect();
+        put_back.iter().for_each(|key| _ = self.forget_defects(key));
         for action in actions {
             // A client may have caused what is remembered of a port that was none of the administrator's.
             if let Action::AddPort(name, port) = action
@@ -128,7 +128,7 @@ impl Daemon {
                 && !self.running.config.ports.contains_key(name)
                 && port.kind() != Kind::Process
             {
-                self.defects.clear(&(port.switch.clone(), name.clone()));
+                self.forget_defects(&(port.switch.clone(), name.clone()));
             }
         }
         for (name, old) in &self.running.config.ports {

@@ -7,6 +7,7 @@ use ringway_config::keys::{Name, PortRef};
 use ringway_config::kinds::Kind;
 use ringway_switch::{Defect, PortFault};
 
+use super::blame::place_of;
 use super::defects::{TWICE_WITHIN, Verdict};
 use super::events::Event;
 use super::faults::Key;
@@ -81,7 +82,7 @@ impl Daemon {
     /// Counts a failure at a dynamic port, for all dynamic ports of its switch together.
     pub(super) fn count_dynamic_defect(&mut self, switch: &Name, now: Instant) {
         let row = self.dynamic_defects_row(switch);
-        let place = row.as_ref().map_or("switches that are not configured".to_owned(), |name| format!("switch {name}"));
+        let place = place_of(row.as_ref());
         if let Some(pause) = self.defects.count_dynamic(row, now) {
             tracing::error!(
                 "no further ports are made on {place} for {pause:?}: Ringway failed again and again when it served such ports"
@@ -110,10 +111,9 @@ impl Daemon {
         {
             return Err(Refused::Open(vec![self.wanted_device(name, settings, &self.running.config.sockets.ports)]));
         }
-        if !self.defects.clear(&key) {
+        if !self.forget_defects(&key) {
             return Ok(Vec::new());
         }
-        self.keep_deaths();
         tracing::info!("port {switch}:{name} is enabled");
         let mut changes = vec![format!("enabled port {name}")];
         let settings = self.running.config.ports.get(name).filter(|port| port.switch == *switch);
