@@ -58,7 +58,7 @@ mod with {
     use ringway_port::PortIo;
     use ringway_switch::{
         Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, Frames, Input, InputCapabilities, Moderation,
-        Output, OutputCapabilities, PortFault, WakeOn,
+        Output, OutputCapabilities, PortFault, WakeOn, giving,
     };
 
     use super::Point;
@@ -122,8 +122,8 @@ mod with {
         if depth == u64::MAX { depth } else { overflow(depth + 1) + room[7] }
     }
 
-    /// PortIo with the points `LABEL.collect`, `LABEL.release`, `LABEL.discard`, `LABEL.deliver` and `LABEL.ring`, where a
-    /// directory is named.
+    /// PortIo with the points `LABEL.collect`, `LABEL.release`, `LABEL.discard`, `LABEL.deliver`, `LABEL.ring` and `LABEL.give`, where a
+    /// directory is named. The last one stands for a bell that gives frames which have waited, in a visit of the port.
     pub fn sides(label: &str, sides: PortIo) -> PortIo {
         if directory().is_none() {
             return sides;
@@ -131,7 +131,7 @@ mod with {
         let point = |step: &str| format!("{label}.{step}");
         let input = Fails { inner: sides.input, points: ["collect", "release", "discard"].map(point) };
         let output = Fails { inner: sides.output, points: [point("deliver"), String::new(), String::new()] };
-        let bell = Fails { inner: sides.bell, points: [point("ring"), String::new(), String::new()] };
+        let bell = Fails { inner: sides.bell, points: [point("ring"), point("give"), String::new()] };
         PortIo { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal: sides.signal }
     }
 
@@ -226,6 +226,9 @@ mod with {
     impl Bell for Fails<Box<dyn Bell>> {
         fn ring(&self, reason: CallReason) -> CallResult {
             at(&self.points[0]);
+            if reason == CallReason::Room {
+                giving(|| at(&self.points[1]));
+            }
             self.inner.ring(reason)
         }
 

@@ -243,6 +243,7 @@ async fn run(
 
     // Before, an older version may have to go on with what it knows.
     keep_version(claim.keeper());
+    lock(&daemon).begin_pauses();
     notify(Event::Ready);
     // Of ports that are not configured any more, and what this version has no use for.
     lock(&daemon).let_go();

@@ -8,7 +8,7 @@
 //! byte 0         VERSION
 //! byte 8         the death: cause, and the slot of the thread in bits 32 to 63, plus 1
 //! byte 16        the control thread's robust futex, of four bytes: the kernel marks it when the thread ends
-//! byte 64        slots, one for each thread:  port in use | receiver | turns | thread and duty
+//! byte 64        slots, one for each thread:  port in use | receiver | turns | thread and duty | giving
 //! byte PORTS_AT  ports:                       id | address | length of the label | label
 //! ```
 
@@ -21,7 +21,7 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
 /// The version of this layout, in the first word. Another one is not understood.
-pub const VERSION: u64 = 0x5249_4e47_0000_0001;
+pub const VERSION: u64 = 0x5249_4e47_0000_0002;
 /// The word of the death.
 pub const DEATH: usize = 1;
 /// The place of the robust futex (`get_robust_list(2)`), in words of four bytes.
@@ -60,6 +60,8 @@ pub enum SlotWord {
     Turns,
     /// The number of the thread in bits 0 to 31, its duty above.
     Thread,
+    /// Not 0 while the port in use is given frames of others that waited for it.
+    Giving,
 }
 
 /// The number of a word of a slot.
@@ -142,7 +144,7 @@ pub enum Blame {
     Nobody,
     /// The client of this port, whose memory and messages alone were read. The label is `SWITCH:PORT`.
     Port(String),
-    /// One of these: the thread gave frames to the second one, of the first one if there are two.
+    /// The thread gave frames of the first of these to the second, and either is to blame; or frames of others to a single one.
     Either(Vec<String>),
 }
 
@@ -253,7 +255,9 @@ impl Left {
         let named = |at: usize, number: u64| (number != 0).then(|| self.label(at, number));
         let using = named(0, self.word(slot_word(slot, SlotWord::Using)));
         let receiver = named(1, self.word(slot_word(slot, SlotWord::Receiver)));
+        let is_giving = self.word(slot_word(slot, SlotWord::Giving)) != 0;
         match (using, receiver) {
+            (Some(Some(port)), None) if is_giving => Blame::Either(vec![port]),
             (Some(Some(port)), None) => Blame::Port(port),
             // A port that gets what waited for it is both.
             (Some(Some(port)), Some(Some(receiver))) if port != receiver => Blame::Either(vec![port, receiver]),
@@ -318,6 +322,20 @@ mod tests {
         assert_eq!(blame(0, 80), Blame::Either(vec![b.clone()]), "a call");
         assert_eq!(blame(9, 80), Blame::Either(vec![b]));
         assert_eq!([blame(0, 0), blame(9, 0), blame(7, 90)], [Blame::Nobody, Blame::Nobody, Blame::Nobody]);
+    }
+
+    #[test]
+    fn a_port_that_was_given_what_others_had_left_for_it_is_no_more_than_a_suspect() {
+        let blame = |using, receiver| {
+            let mut words = page(SEGV, using, receiver);
+            words[slot_word(3, SlotWord::Giving)] = 1;
+            left(&words).blame("signal 11", false)
+        };
+        let [a, b] = ["lan0:a", "lan0:b"].map(str::to_owned);
+        assert_eq!(blame(7, 0), Blame::Either(vec![a.clone()]));
+        assert_eq!(blame(7, 70), Blame::Either(vec![a.clone()]));
+        assert_eq!(blame(7, 80), Blame::Either(vec![a, b]));
+        assert_eq!([blame(0, 0), blame(9, 0)], [Blame::Nobody, Blame::Nobody]);
     }
 
     #[test]

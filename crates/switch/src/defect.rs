@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most source lines in the table. There are far fewer defects.
 const PLACES: usize = 64;
@@ -128,22 +129,41 @@ thread_local! {
     static LAST: Cell<PanicLocation> = const { Cell::new(PanicLocation::UNKNOWN) };
     /// True while the served port receives queued frames of other ports.
     static GIVING: Cell<bool> = const { Cell::new(false) };
+    /// The word in which the thread notes the same for a successor of the process.
+    static GIVING_NOTE: Cell<Option<&'static AtomicU64>> = const { Cell::new(None) };
 }
 
 /// Runs the part of a step in which the served port receives queued frames of other ports. After a panic in `give` the
 /// port's role is [`Role::Receiver`].
 #[inline]
 pub fn giving<T>(give: impl FnOnce() -> T) -> T {
-    GIVING.set(true);
+    let before = set_giving(true);
     let given = give();
-    GIVING.set(false);
+    set_giving(before);
     given
+}
+
+#[inline]
+fn set_giving(is_giving: bool) -> bool {
+    if let Some(note) = GIVING_NOTE.get() {
+        note.store(is_giving.into(), Ordering::Relaxed);
+    }
+    GIVING.replace(is_giving)
+}
+
+/// From now on this word is 1 while the calling thread is in [`giving`], and otherwise 0. `None`: the thread notes that nowhere.
+pub fn note_giving_in(word: Option<&'static AtomicU64>) {
+    // The thread may be ending.
+    let _ = GIVING_NOTE.try_with(|note| note.set(word));
 }
 
 /// Returns true if the last panic interrupted [`giving`], and clears that. To be called once after each panic.
 #[cold]
 #[must_use]
 pub fn take_receiving() -> bool {
+    if let Ok(Some(note)) = GIVING_NOTE.try_with(Cell::get) {
+        note.store(0, Ordering::Relaxed);
+    }
     GIVING.try_with(|giving| giving.replace(false)) == Ok(true)
 }
 
@@ -201,6 +221,22 @@ mod tests {
         assert!(take_receiving());
         assert!(contain(|| panic!("injected")).is_err());
         assert!(!take_receiving(), "the next panic is another");
+    }
+
+    #[test]
+    fn a_thread_notes_that_it_gives_until_all_is_given_or_a_panic_is_taken() {
+        let word: &'static AtomicU64 = Box::leak(Box::default());
+        let noted = || word.load(Ordering::Relaxed);
+        note_giving_in(Some(word));
+        let within = giving(|| {
+            let inner = giving(noted);
+            [inner, noted()]
+        });
+        assert_eq!((within, noted()), ([1, 1], 0), "a call in the middle may give, too");
+        assert!(contain(|| giving(|| giving(|| panic!("injected")))).is_err());
+        assert_eq!((noted(), take_receiving(), noted()), (1, true, 0));
+        note_giving_in(None);
+        assert_eq!(giving(noted), 0);
     }
 
     #[test]

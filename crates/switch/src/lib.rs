@@ -48,7 +48,9 @@ mod topology;
 mod testing;
 
 pub use batch::{Batch, BatchStorage, Contiguous, Destination, Frame, Frames, MAX_BATCH, PortSet};
-pub use defect::{Defect, PanicLocation, Role, contain, giving, guard_thread, is_guarded, note_panic, take_receiving};
+pub use defect::{
+    Defect, PanicLocation, Role, contain, giving, guard_thread, is_guarded, note_giving_in, note_panic, take_receiving,
+};
 pub use forward::{
     BadVerdict, Judging, Learning, MAX_REASONS, MAX_SETS, MacMap, OnFault, Program, ProgramFailed, Programmed, Seen,
     Unprogrammed, VISIT_WORK, Verdict, View, ViewPort,

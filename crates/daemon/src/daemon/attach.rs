@@ -278,14 +278,23 @@ impl Daemon {
             let setting = config.attach.create.as_str();
             return Err(format!("there is no {what} for {label}, and [attach] create = \"{setting}\" makes none"));
         }
-        if let Some(left) = self.defects.dynamic_pause(self.dynamic_defects_row(switch), now) {
-            let wait = whole_ms(left);
-            return Err(format!(
-                "{label} is not configured: attach again in {wait} ms, or to a port that is, as Ringway failed again and \
-                 again within a minute when it served ports that clients made"
-            ));
-        }
+        self.may_make(switch, &label).or_else(|why| {
+            let key = (switch.clone(), name.clone());
+            if self.outlives_death_of_others(&key) { Ok(()) } else { Err(why) }
+        })?;
         Ok(Port::new(switch.clone(), Kind::Process, name))
+    }
+
+    /// Checks that clients may make further ports, and pipes, on this switch.
+    pub(super) fn may_make(&self, switch: &Name, label: &str) -> Result<(), String> {
+        let Some(left) = self.defects.dynamic_pause(self.dynamic_defects_row(switch), Instant::now()) else {
+            return Ok(());
+        };
+        let wait = whole_ms(left);
+        Err(format!(
+            "{label} is not configured: attach again in {wait} ms, or to a port that is, as Ringway failed again and \
+             again within a minute when it served ports that clients made"
+        ))
     }
 
     /// Checks the limits of `[attach]` and of the switch.

@@ -115,15 +115,15 @@ impl Daemon {
             self.programs.missing.forget(&name);
         }
 
-        let changed = |(switch, name): &(Name, Name)| {
+        let changed = |(switch, name): &&Key| {
             actions.iter().any(|action| match action {
                 Action::ChangePort { name: of, from, .. } => of == name && from.switch == *switch,
                 Action::RemovePort(of, old) => of == name && old.switch == *switch,
                 _ => false,
             })
         };
-        let put_back: Vec<Key> = self.defects.all_set_aside().map(|(key, _)| key.clone()).filter(changed).collect();
-        put_back.iter().for_each(|key| _ = self.defects.clear(key));
+        let put_back: Vec<Key> = self.defects.all_set_aside().filter(changed).cloned().collect();
+        put_back.iter().for_each(|key| _ = self.forget_defects(key));
         for action in actions {
             // A client may have caused what is remembered of a port that was none of the administrator's.
             if let Action::AddPort(name, port) = action
@@ -131,7 +131,7 @@ impl Daemon {
                 && !self.running.config.ports.contains_key(name)
                 && port.kind() != Kind::Process
             {
-                self.defects.clear(&(port.switch.clone(), name.clone()));
+                self.forget_defects(&(port.switch.clone(), name.clone()));
             }
         }
         for (name, old) in &self.running.config.ports {

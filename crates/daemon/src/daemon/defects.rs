@@ -8,8 +8,8 @@
 //! - The sender or the receiver can have caused the failure, during delivery from one to the other: no port is disabled, because a
 //!   hostile client could then disable its neighbours. Both ports pause, each further time for twice as long.
 //!
-//! A client that may make dynamic ports can use a new name each time. Failures at dynamic ports are therefore also counted for all
-//! such ports of a switch together: after repeated failures no further dynamic ports are made for a while.
+//! A client that may make dynamic ports can use a new name each time. Failures at dynamic ports, whoever else can have caused them, are
+//! therefore also counted for all such ports of a switch together: after repeated failures no further dynamic ports are made for a while.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use ringway_config::keys::Name;
 use ringway_config::kinds::Kind;
 use ringway_switch::Defect;
 
+use super::backoff::Backoff;
 use super::faults::Key;
 
 /// A port is disabled by the second failure that its own client causes within this time.
@@ -27,12 +28,6 @@ pub(super) const TWICE_WITHIN: Duration = Duration::from_secs(60);
 const DYNAMIC_MOST: usize = 4;
 /// Most dynamic ports that are remembered.
 const REMEMBERED: usize = 1024;
-
-/// Exponential backoff of pauses: the first and the longest pause, and the time without a failure after which the next pause is the
-/// first again.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
 
 /// The failures by port, and what follows from them.
 #[derive(Debug, Default)]
@@ -68,7 +63,7 @@ struct Paused {
 /// Failures at the dynamic ports of one switch.
 #[derive(Debug, Default)]
 struct DynamicDefects {
-    /// The times of the last [`DYNAMIC_MOST`] failures that their own clients caused.
+    /// The times of the last [`DYNAMIC_MOST`] failures that their own clients can have caused.
     times: Vec<Instant>,
     pauses: Backoff,
 }
@@ -80,36 +75,6 @@ pub(super) struct Pause {
     pub(super) left: Duration,
     /// The latest failure, for users.
     pub(super) why: String,
-}
-
-/// Exponential backoff: each pause is twice as long as the one before.
-#[derive(Debug, Default)]
-struct Backoff {
-    count: u32,
-    /// The end of the last pause.
-    until: Option<Instant>,
-}
-
-impl Backoff {
-    /// Begins the next pause and returns its length.
-    fn begin(&mut self, now: Instant) -> Duration {
-        if self.is_reset(now) {
-            self.count = 0;
-        }
-        let pause = (FIRST_PAUSE * (1 << self.count.min(16))).min(LONGEST_PAUSE);
-        self.count = self.count.saturating_add(1);
-        self.until = Some(now + pause);
-        pause
-    }
-
-    fn left(&self, now: Instant) -> Option<Duration> {
-        let left = self.until?.saturating_duration_since(now);
-        (left > Duration::ZERO).then_some(left)
-    }
-
-    fn is_reset(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| now.saturating_duration_since(until) >= FORGOTTEN_AFTER)
-    }
 }
 
 /// The consequence of a failure for its port.
@@ -137,7 +102,7 @@ impl Defects {
             return Verdict::Pause(self.pause(key, why, now));
         }
         self.last.retain(|_, at| now.saturating_duration_since(*at) < patience(TWICE_WITHIN));
-        forget_oldest(&mut self.last, |at| Some(*at));
+        forget_oldest(&mut self.last, |at| *at);
         match self.last.insert(key.clone(), now) {
             None => Verdict::Reopen,
             Some(_) => Verdict::Disable,
@@ -148,7 +113,7 @@ impl Defects {
     fn pause(&mut self, key: &Key, why: &str, now: Instant) -> Duration {
         self.paused.retain(|_, paused| !paused.pauses.is_reset(now));
         if !self.paused.contains_key(key) {
-            forget_oldest(&mut self.paused, |paused| paused.pauses.until);
+            forget_oldest(&mut self.paused, |paused| paused.pauses.last);
         }
         let paused =
             self.paused.entry(key.clone()).or_insert_with(|| Paused { pauses: Backoff::default(), why: String::new() });
@@ -162,9 +127,19 @@ impl Defects {
         Some(Pause { left: paused.pauses.left(now)?, why: paused.why.clone() })
     }
 
-    /// Counts a failure that the client of a dynamic port caused. Returns the time for which no further dynamic ports are made, if
+    /// Counts a failure that the client of a dynamic port can have caused. Returns the time for which no further dynamic ports are made, if
     /// there were too many failures.
     pub(super) fn count_dynamic(&mut self, switch: Option<Name>, now: Instant) -> Option<Duration> {
+        self.counted_dynamic(switch, now).map(|pauses| pauses.begin(now))
+    }
+
+    /// The same of a failure that ended the process before: the pause is due.
+    pub(super) fn count_dynamic_at_start(&mut self, switch: Option<Name>, at: Instant) {
+        self.counted_dynamic(switch, at).into_iter().for_each(|pauses| pauses.prepare(at));
+    }
+
+    /// Counts a failure. Returns the pauses of which the next one follows.
+    fn counted_dynamic(&mut self, switch: Option<Name>, now: Instant) -> Option<&mut Backoff> {
         let recent = |at: &Instant| now.saturating_duration_since(*at) < patience(TWICE_WITHIN);
         self.dynamic.retain(|_, counted| counted.times.iter().any(recent) || !counted.pauses.is_reset(now));
         let counted = self.dynamic.entry(switch).or_default();
@@ -173,7 +148,7 @@ impl Defects {
             counted.times.remove(0);
         }
         counted.times.push(now);
-        (counted.times.len() == DYNAMIC_MOST || !counted.pauses.is_reset(now)).then(|| counted.pauses.begin(now))
+        (counted.times.len() == DYNAMIC_MOST || !counted.pauses.is_reset(now)).then_some(&mut counted.pauses)
     }
 
     /// Returns the time for which no further dynamic ports are made on a switch. `None` stands for all switches that are not
@@ -187,16 +162,20 @@ impl Defects {
         self.disabled.insert(key.clone(), Disabled { is_set_aside: true, why, kind, at: Instant::now() });
     }
 
-    /// Returns the ports that are set aside, and why.
-    pub(super) fn all_set_aside(&self) -> impl Iterator<Item = (&Key, &str)> {
-        let aside = self.disabled.iter().filter(|(_, disabled)| disabled.is_set_aside);
-        aside.map(|(key, disabled)| (key, &*disabled.why))
+    /// Returns the ports that are set aside.
+    pub(super) fn all_set_aside(&self) -> impl Iterator<Item = &Key> {
+        self.disabled.iter().filter(|(_, disabled)| disabled.is_set_aside).map(|(key, _)| key)
     }
 
-    /// Goes on with a pause that began before this process. `number`: how many it and those before it are.
-    pub(super) fn go_on_pausing(&mut self, key: &Key, why: &str, number: u32, until: Instant) {
-        let pauses = Backoff { count: number, until: Some(until) };
+    /// Goes on with the pauses of a port that began before this process, or are due.
+    pub(super) fn go_on_pausing(&mut self, key: &Key, why: &str, pauses: Backoff) {
         self.paused.insert(key.clone(), Paused { pauses, why: why.to_owned() });
+    }
+
+    /// Starts the pauses that are due.
+    pub(super) fn start_pauses(&mut self, now: Instant) {
+        self.paused.values_mut().for_each(|paused| paused.pauses.start(now));
+        self.dynamic.values_mut().for_each(|counted| counted.pauses.start(now));
     }
 
     /// Disables a port.
@@ -243,7 +222,7 @@ impl Defects {
 }
 
 /// Removes the oldest entry of a full map.
-fn forget_oldest<T>(all: &mut BTreeMap<Key, T>, at: impl Fn(&T) -> Option<Instant>) {
+fn forget_oldest<T, At: Ord>(all: &mut BTreeMap<Key, T>, at: impl Fn(&T) -> At) {
     if all.len() >= REMEMBERED
         && let Some(oldest) = all.iter().min_by_key(|(_, one)| at(one)).map(|(key, _)| key.clone())
     {
@@ -255,6 +234,7 @@ fn forget_oldest<T>(all: &mut BTreeMap<Key, T>, at: impl Fn(&T) -> Option<Instan
 mod tests {
     use ringway_switch::{PanicLocation, Role};
 
+    use super::super::backoff::FORGOTTEN_AFTER;
     use super::*;
 
     fn key(port: &str) -> Key {

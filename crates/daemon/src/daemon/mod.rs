@@ -3,7 +3,7 @@
 //! - [`refused`]: reasons for which a request is refused.
 //! - [`background`]: work whose length a client controls, without the daemon's lock.
 //! - [`front_end`], [`events`]: the control side of ports whose peer connects, and the events of these ports.
-//! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself. [`deaths`]: of predecessors.
+//! - [`faults`], [`defects`]: faults of ports, and failures of Ringway itself. [`deaths`]: of predecessors. `backoff`: how long ports pause.
 //! - [`programs`]: forwarding programs, loaded without the daemon's lock.
 //! - [`devices`]: network devices ([`wanted_device`]), opened without the daemon's lock.
 //! - `kept`: writes the state file, without the daemon's lock.
@@ -30,6 +30,7 @@
 
 pub mod attach;
 pub mod background;
+mod backoff;
 mod blame;
 mod captures;
 mod change;

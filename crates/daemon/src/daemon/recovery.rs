@@ -1,12 +1,14 @@
 //! What becomes of ports that have faults, or at which Ringway itself failed: they are closed, logged, and opened again where that
 //! is allowed.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use ringway_config::keys::{Name, PortRef};
 use ringway_config::kinds::Kind;
-use ringway_switch::{Defect, PortFault};
+use ringway_switch::{Defect, PanicLocation, PortFault};
 
+use super::blame::place_of;
 use super::defects::{TWICE_WITHIN, Verdict};
 use super::events::Event;
 use super::faults::Key;
@@ -23,6 +25,7 @@ impl Daemon {
         });
         let faulty: Vec<_> = faulty.collect();
         let is_any = !faulty.is_empty() | self.end_faulty_pipes();
+        let mut shared = HashSet::new();
         for (key, kind, fault) in faulty {
             let detail = fault.to_string();
             let line = self.log_line(&key, &format!(" ended: {detail}"));
@@ -32,7 +35,7 @@ impl Daemon {
                     if let Some(line) = line {
                         tracing::error!("{line}");
                     }
-                    self.handle_defect(&key, kind, defect, &detail);
+                    self.handle_defect(&key, kind, defect, &detail, &mut shared);
                     let place = defect.place.file_and_line().map(|(file, line)| format!("{file}:{line}"));
                     Some(place.unwrap_or_else(|| "unknown".to_owned()))
                 }
@@ -49,11 +52,20 @@ impl Daemon {
         is_any
     }
 
-    /// Decides whether a port comes back at which Ringway failed. The port is closed already. `text` says what happened.
-    fn handle_defect(&mut self, key: &Key, kind: Kind, defect: Defect, text: &str) {
+    /// Decides whether a port comes back at which Ringway failed. The port is closed already. `text` says what happened. `shared`: the failures that
+    /// were counted before and that ended several ports.
+    fn handle_defect(
+        &mut self,
+        key: &Key,
+        kind: Kind,
+        defect: Defect,
+        text: &str,
+        shared: &mut HashSet<(Option<Name>, PanicLocation)>,
+    ) {
         let (switch, port) = key;
         let now = Instant::now();
-        if defect.role.is_attributable() && !self.is_configured(switch, port) {
+        let mut is_new = || shared.insert((self.dynamic_defects_row(switch), defect.place));
+        if !self.is_configured(switch, port) && (defect.role.is_attributable() || is_new()) {
             self.count_dynamic_defect(switch, now);
         }
         match self.defects.judge(key, defect, text, now) {
@@ -81,7 +93,7 @@ impl Daemon {
     /// Counts a failure at a dynamic port, for all dynamic ports of its switch together.
     pub(super) fn count_dynamic_defect(&mut self, switch: &Name, now: Instant) {
         let row = self.dynamic_defects_row(switch);
-        let place = row.as_ref().map_or("switches that are not configured".to_owned(), |name| format!("switch {name}"));
+        let place = place_of(row.as_ref());
         if let Some(pause) = self.defects.count_dynamic(row, now) {
             tracing::error!(
                 "no further ports are made on {place} for {pause:?}: Ringway failed again and again when it served such ports"
@@ -110,10 +122,9 @@ impl Daemon {
         {
             return Err(Refused::Open(vec![self.wanted_device(name, settings, &self.running.config.sockets.ports)]));
         }
-        if !self.defects.clear(&key) {
+        if !self.forget_defects(&key) {
             return Ok(Vec::new());
         }
-        self.keep_deaths();
         tracing::info!("port {switch}:{name} is enabled");
         let mut changes = vec![format!("enabled port {name}")];
         let settings = self.running.config.ports.get(name).filter(|port| port.switch == *switch);

@@ -219,7 +219,7 @@ impl Daemon {
             self.late.iter().filter(|(_, since)| is_stuck(since)).map(|(poller, _)| *poller).collect();
         for poller in stuck.iter().filter(|poller| !self.stuck.contains(poller)) {
             tracing::error!(
-                "poller {poller} is stuck: it serves no port. The watchdog of the service manager is not fed"
+                "poller {poller} is stuck: it serves no port, and the switch does not say any more that all is well"
             );
         }
         for poller in self.stuck.iter().filter(|poller| !stuck.contains(poller)) {

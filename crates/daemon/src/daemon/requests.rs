@@ -96,12 +96,10 @@ impl Daemon {
         if self.is_configured(&switch, &name) {
             let target = self.running.without_port(&name)?;
             let changes = self.apply(target, &format!("port.{name}."))?;
-            self.defects.clear(&(switch, name));
-            self.keep_deaths();
+            self.forget_defects(&(switch, name));
             return Ok(changes);
         }
-        self.defects.clear(&(switch.clone(), name.clone()));
-        self.keep_deaths();
+        self.forget_defects(&(switch.clone(), name.clone()));
         let Some(live) = self.switches.get(&switch).and_then(|live| live.ports().get(&name)) else {
             return Ok(vec![format!("removed port {name}")]);
         };

@@ -3,10 +3,12 @@
 //! The switch says each half second that all of them go on. While it does not, the keeper looks at these threads every 100 ms. What counts
 //! against a thread is the time in which it could have gone on and did not: the processor time that it used without a round of its loop, and
 //! a fifth of the time for which it slept. So a thread that has no processor, on a machine with much other work or that stood still, loses
-//! nothing by that, and neither does one that is stopped (SIGSTOP, a debugger) or that the kernel keeps (state `D`), which no signal ends.
+//! nothing by that, and neither does one that is stopped (SIGSTOP, a debugger) or that the kernel keeps (state `D`), which no signal ends. While the kernel
+//! keeps any thread, the switch is not ended: a thread that sleeps may wait for that one and is excused, and one that runs is judged afterwards.
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use crate::page::{CONTROL, Left, Watched};
@@ -26,8 +28,7 @@ const THREADS_MOST: usize = 4096;
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     watched: Watched,
-    /// Its processor time.
-    used: Duration,
+    task: Task,
     /// What counts against it.
     stood: Duration,
 }
@@ -69,47 +70,63 @@ impl Looks {
         self.last = Some(now);
         let before = std::mem::take(&mut self.threads);
         for watched in watched {
-            let Some(Task { state, used }) = task(watched.thread) else { continue };
+            let Some(task) = task(watched.thread) else { continue };
             let same = before.iter().find(|seen| seen.watched == watched);
             let stood = same.map_or(Duration::ZERO, |seen| {
+                let used = task.used.saturating_sub(seen.task.used);
                 seen.stood
-                    + match state {
-                        'R' => used.saturating_sub(seen.used),
-                        'S' => used.saturating_sub(seen.used).max(passed / ASLEEP),
+                    + match task.state {
+                        'R' => used,
+                        'S' => used.max(passed / ASLEEP),
                         _ => Duration::ZERO,
                     }
             });
-            self.threads.push(Seen { watched, used, stood });
+            self.threads.push(Seen { watched, task, stood });
         }
         // While the control thread stands, it wakes no poller: one that sleeps may have nothing to do.
         let is_control = |seen: &&Seen| seen.watched.duty == CONTROL;
         let control_stands = self.threads.iter().find(is_control).is_none_or(|seen| seen.stood > Duration::ZERO);
-        let most = self.threads.iter().filter(|seen| is_control(seen) || !control_stands || is_running(seen, &task));
+        let is_running = |seen: &Seen| seen.task.state == 'R';
+        let most = self.threads.iter().filter(|seen| is_control(seen) || !control_stands || is_running(seen));
         let Seen { watched, stood, .. } = most.max_by_key(|seen| seen.stood)?;
         if *stood < MOST {
             return None;
         }
         let hangs = (watched.slot, watched.thread);
-        // What waits for a thread that the kernel keeps does not hang, and to end the process would be in vain.
+        // To end the process would be in vain. What sleeps may wait for the thread that the kernel keeps; what runs does not.
         if is_kept() {
-            self.threads.iter_mut().for_each(|seen| seen.stood = Duration::ZERO);
+            let waiting = self.threads.iter_mut().filter(|seen| !is_running(seen));
+            waiting.for_each(|seen| seen.stood = Duration::ZERO);
             return None;
         }
         Some(hangs)
     }
 }
 
-fn is_running(seen: &Seen, task: impl Fn(u32) -> Option<Task>) -> bool {
-    task(seen.watched.thread).is_some_and(|task| task.state == 'R')
-}
-
 /// What the kernel says of a thread.
 fn task(process: u32, thread: u32) -> Option<Task> {
     let of = |file: &str| fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).ok();
     let state = state_of(&of("stat")?)?;
-    // proc_pid_schedstat(5): nanoseconds on a processor, nanoseconds of waiting for one, and their number.
-    let used = of("schedstat")?.split(' ').next()?.parse().ok()?;
-    Some(Task { state, used: Duration::from_nanos(used) })
+    let Some(used) = of("schedstat").and_then(|text| used_of(&text)) else {
+        // A thread that has just ended has none, either.
+        of("stat").into_iter().for_each(|_| say_once());
+        return None;
+    };
+    Some(Task { state, used })
+}
+
+/// The processor time in a text of `/proc/PID/task/TID/schedstat`: nanoseconds on a processor, nanoseconds of waiting for one, and their number.
+fn used_of(schedstat: &str) -> Option<Duration> {
+    Some(Duration::from_nanos(schedstat.split(' ').next()?.parse().ok()?))
+}
+
+fn say_once() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        tracing::warn!(
+            "a switch that hangs is not ended: this kernel does not say what threads use (CONFIG_SCHED_INFO)"
+        );
+    });
 }
 
 /// The state in the text of proc_pid_stat(5). The name before it may hold anything.
@@ -135,7 +152,11 @@ mod tests {
 
     /// Looks each 100 ms, at most for this time, at a control thread and a poller. `at`: turns, state and processor time in milliseconds of a
     /// thread after so many milliseconds. Returns the thread that hangs, and when.
-    fn looked(ms_most: u64, kept: bool, at: impl Fn(u32, u64) -> (u64, char, u64)) -> Option<(u32, u64)> {
+    fn looked(
+        ms_most: u64,
+        is_kept: impl Fn(u64) -> bool,
+        at: impl Fn(u32, u64) -> (u64, char, u64),
+    ) -> Option<(u32, u64)> {
         let (mut looks, begun) = (Looks::default(), Instant::now());
         (0..ms_most).step_by(100).find_map(|ms| {
             let watched = |slot: usize, thread, duty| Watched { slot, duty, thread, turns: at(thread, ms).0 };
@@ -144,7 +165,7 @@ mod tests {
                 let (_, state, used) = at(thread, ms);
                 Some(Task { state, used: Duration::from_millis(used) })
             };
-            let hangs = looks.judge(all.into_iter(), task, || kept, begun + Duration::from_millis(ms));
+            let hangs = looks.judge(all.into_iter(), task, || is_kept(ms), begun + Duration::from_millis(ms));
             hangs.map(|(_, thread)| (thread, ms))
         })
     }
@@ -156,33 +177,52 @@ mod tests {
 
     const HOUR: u64 = 3_600_000;
 
+    /// The kernel keeps no thread.
+    fn never(_: u64) -> bool {
+        false
+    }
+
     #[test]
     fn a_thread_that_uses_two_seconds_of_a_processor_without_a_round_hangs() {
-        let poller = looked(HOUR, false, |thread, ms| if thread == POLLS { (7, 'R', ms) } else { goes_on(ms) });
+        let poller = looked(HOUR, never, |thread, ms| if thread == POLLS { (7, 'R', ms) } else { goes_on(ms) });
         assert_eq!(poller, Some((POLLS, 2000)));
-        let control = looked(HOUR, false, |thread, ms| if thread == CONTROLS { (7, 'R', ms) } else { (1, 'S', 0) });
+        let control = looked(HOUR, never, |thread, ms| if thread == CONTROLS { (7, 'R', ms) } else { (1, 'S', 0) });
         assert_eq!(control, Some((CONTROLS, 2000)));
-        let busy = looked(HOUR, false, |thread, ms| if thread == POLLS { (7, 'R', ms / 25) } else { goes_on(ms) });
+        let busy = looked(HOUR, never, |thread, ms| if thread == POLLS { (7, 'R', ms / 25) } else { goes_on(ms) });
         assert_eq!(busy, Some((POLLS, 50_000)), "it shares two processors with fifty others");
     }
 
     #[test]
     fn a_thread_that_sleeps_for_ten_seconds_instead_of_going_on_hangs() {
-        let poller = looked(HOUR, false, |thread, ms| if thread == POLLS { (7, 'S', 0) } else { goes_on(ms) });
+        let poller = looked(HOUR, never, |thread, ms| if thread == POLLS { (7, 'S', 0) } else { goes_on(ms) });
         assert_eq!(poller, Some((POLLS, 10_000)));
         // Nobody wakes the poller.
-        let control = looked(HOUR, false, |_, _| (7, 'S', 0));
+        let control = looked(HOUR, never, |_, _| (7, 'S', 0));
         assert_eq!(control, Some((CONTROLS, 10_000)));
     }
 
     #[test]
     fn who_has_no_processor_is_stopped_or_kept_by_the_kernel_does_not_hang() {
         for state in ['R', 'T', 't', 'D'] {
-            assert_eq!(looked(HOUR, false, |_, _| (7, state, 9)), None, "{state}");
+            assert_eq!(looked(HOUR, never, |_, _| (7, state, 9)), None, "{state}");
         }
-        assert_eq!(looked(HOUR, true, |thread, ms| if thread == POLLS { (7, 'S', 0) } else { goes_on(ms) }), None);
+        assert_eq!(looked(HOUR, |_| true, |thread, ms| if thread == POLLS { (7, 'S', 0) } else { goes_on(ms) }), None);
         let slow = |thread, ms| if thread == POLLS { (ms / 1900, 'R', ms) } else { goes_on(ms) };
-        assert_eq!(looked(HOUR, false, slow), None, "it goes on, if slowly");
+        assert_eq!(looked(HOUR, never, slow), None, "it goes on, if slowly");
+    }
+
+    #[test]
+    fn while_the_kernel_keeps_a_thread_those_that_sleep_are_excused_and_those_that_run_are_judged_later() {
+        let spins = |thread, ms| if thread == POLLS { (7, 'R', ms) } else { goes_on(ms) };
+        // At some looks, by chance or because a client has the kernel keep one.
+        let often = |ms: u64| !(ms / 100).is_multiple_of(7);
+        assert_eq!(looked(HOUR, often, spins), Some((POLLS, 2100)));
+        assert_eq!(looked(HOUR, |ms| ms < 60_000, spins), Some((POLLS, 60_000)));
+        assert_eq!(looked(HOUR, |_| true, spins), None, "to end it would be in vain");
+        let sleeps = |thread, ms| if thread == POLLS { (7, 'S', 0) } else { goes_on(ms) };
+        assert_eq!(looked(HOUR, |ms| ms <= 10_000, sleeps), Some((POLLS, 20_000)), "from then on");
+        let both = |thread, ms| if thread == POLLS { (7, 'R', ms / 2) } else { (7, 'S', 0) };
+        assert_eq!(looked(HOUR, |ms| ms < 11_000, both), Some((POLLS, 11_000)), "the one that runs");
     }
 
     #[test]
@@ -203,5 +243,6 @@ mod tests {
         ringway_testing::until("the kernel has counted some time", || look().used > Duration::ZERO);
         assert_eq!(look().state, 'R');
         assert_eq!(state_of("1 (a) D (b) S 1 2"), Some('S'));
+        assert_eq!([used_of("7000 8 9\n"), used_of("")], [Some(Duration::from_micros(7)), None]);
     }
 }

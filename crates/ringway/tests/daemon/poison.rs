@@ -141,7 +141,13 @@ fn a_port_whose_visits_end_the_switch_twice_is_set_aside_and_the_others_go_on() 
         goes_on(&mut b, B, &mut c, 9);
         daemon.kill_switch();
         goes_on(&mut b, B, &mut c, 10);
-        assert_eq!(a.ended(), None);
+        // What it did before is forgotten.
+        let died = daemon.status()["deaths"]["count"].as_u64().expect("a number");
+        poisoned.inject("lan0:b.collect", "abort");
+        send(&mut b, &frame(ALL, B, 77));
+        is(&poisoned.until_deaths(died + 1), "signal 6", &["lan0:b"]);
+        goes_on(&mut b, B, &mut c, 11);
+        assert_eq!([a.ended(), b.ended()], [None, None]);
     }
 }
 
@@ -192,6 +198,75 @@ fn where_either_of_two_clients_can_have_ended_the_switch_neither_is_set_aside_an
 }
 
 #[test]
+fn a_port_that_is_given_what_others_left_for_it_when_the_switch_dies_is_not_set_aside_and_pauses() {
+    let poisoned = Poisoned::start(PORTS);
+    let [mut a, mut b, mut c] = ["lan0:a", "lan0:b", "lan0:c"].map(|name| poisoned.attach(name));
+    for time in 1..=2 {
+        goes_on(&mut b, B, &mut a, time);
+        poisoned.inject("lan0:b.give", "abort");
+        send(&mut b, &frame(ALL, B, 77));
+        let deaths = poisoned.until_deaths(time.into());
+        is(&deaths, "signal 6", &["lan0:b"]);
+        assert_eq!(deaths["last"]["certain"], false);
+        goes_on(&mut a, A, &mut c, time);
+    }
+    let why = why_ended(&mut b);
+    assert!(why.contains("pauses: attach again in "), "{why}");
+    drop(until_some("the pause is over", || poisoned.daemon.attach("lan0:b").ok()));
+    assert!(!poisoned.daemon.ok(&["status"]).contains("set aside"));
+}
+
+#[test]
+fn a_client_that_ends_the_switch_under_ever_new_names_may_make_no_further_ports_and_those_of_others_go_on() {
+    let poisoned = Poisoned::start(PORTS);
+    let [mut a, mut c] = ["lan0:a", "lan0:c"].map(|name| poisoned.attach(name));
+    let mut last = None;
+    for time in 1..=4 {
+        let name = format!("lan0:n{time}");
+        let n = last.insert(poisoned.attach(&name));
+        goes_on(n, B, &mut a, time);
+        poisoned.inject(&format!("{name}.give"), "abort");
+        send(n, &frame(ALL, B, 77));
+        is(&poisoned.until_deaths(time.into()), "signal 6", &[&name]);
+        goes_on(&mut a, A, &mut c, time);
+    }
+    let why = why_ended(&mut last.expect("the fourth"));
+    assert!(why.contains("lan0:n4 is not configured: attach again in "), "{why}");
+    poisoned.daemon.complains("clients make no further ports on switch lan0 for 1s");
+    assert_eq!([a.ended(), c.ended()], [None, None]);
+    drop(poisoned.attach("lan0:b"));
+    drop(until_some("the pause is over", || poisoned.daemon.attach("lan0:n5").ok()));
+}
+
+#[test]
+fn a_port_of_the_administrator_is_not_set_aside_for_what_a_client_did_under_its_name() {
+    let poisoned = Poisoned::start(PORTS);
+    let daemon = &poisoned.daemon;
+    let mut x = poisoned.attach("lan0:x");
+    for time in 1..=2 {
+        poisoned.inject("lan0:x.collect", "abort");
+        send(&mut x, &frame(ALL, A, time));
+        is(&poisoned.until_deaths(time.into()), "signal 6", &["lan0:x"]);
+    }
+    assert!(why_ended(&mut x).contains("set aside"));
+    daemon.ok(&["port", "add", "lan0:x", "kind=vhost-user"]);
+    daemon.until_state("x", "waiting");
+    daemon.kill_switch();
+    assert_eq!(daemon.port("x")["state"], "waiting");
+}
+
+/// The number of the thread of this name.
+fn thread(process: u32, name: &str) -> u32 {
+    until_some(&format!("there is a thread {name}"), || {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
+        let is_it = |thread: &std::fs::DirEntry| {
+            std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+        };
+        threads.flatten().find(is_it)?.file_name().to_str()?.parse().ok()
+    })
+}
+
+#[test]
 fn a_switch_that_is_killed_from_outside_blames_nobody_and_the_first_signal_ends_it() {
     let poisoned = Poisoned::start(PORTS);
     let [mut a, mut b] = ["lan0:a", "lan0:b"].map(|name| poisoned.attach(name));
@@ -203,9 +278,9 @@ fn a_switch_that_is_killed_from_outside_blames_nobody_and_the_first_signal_ends_
     }
     goes_on(&mut a, A, &mut b, 99);
     for (signal, died) in [Signal::SEGV, Signal::BUS, Signal::ILL].into_iter().zip(kills + 1..) {
-        child::signal(poisoned.daemon.pid(), signal);
-        let deaths = poisoned.until_deaths(died as u64);
-        assert_eq!(deaths["last"]["cause"], format!("signal {}", signal.as_raw()));
+        // The thread that takes the signal serves a port.
+        child::signal(thread(poisoned.daemon.pid(), "lan0:vm"), signal);
+        is(&poisoned.until_deaths(died as u64), &format!("signal {}", signal.as_raw()), &[]);
     }
     goes_on(&mut a, A, &mut b, 100);
     assert_eq!([a.ended(), b.ended()], [None, None]);

@@ -2,6 +2,8 @@
 //!
 //! A fault is given to the handler that was there before, as the standard library's names the thread whose stack has overflown. Lost memory of clients
 //! never comes here: its handler (`ringway_memory`) was installed later, and gives this one what it does not know. So does that of WebAssembly.
+//!
+//! A signal that another process has sent comes to any thread, which has not caused it: then the note names none.
 
 use std::mem::{transmute, zeroed};
 use std::ptr;
@@ -40,9 +42,12 @@ pub(super) fn install() {
 
 /// Async-signal-safe: uses only atomics and bare system calls, and the handler that was there before.
 extern "C" fn on_crash(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    note_death(Cause::Signal(signal as u8));
-    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
-    let is_fault = unsafe { (*info).si_code } > 0;
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler. It has a sender where the code says so.
+    let (code, is_sent_by_us) = unsafe { ((*info).si_code, (*info).si_pid() == libc::getpid()) };
+    let is_fault = code > 0;
+    // abort(3) sends its signal to the calling thread. The kernel lets nobody else say that this process has.
+    let is_own = is_fault || code == libc::SI_TKILL && is_sent_by_us;
+    note_death(Cause::Signal(signal as u8), is_own);
     let place = SIGNALS.iter().position(|of| *of == signal);
     let before = place.and_then(|place| BEFORE[place].get());
     let has_handler = |action: &&libc::sigaction| {

@@ -36,7 +36,7 @@ pub fn begin(page: Option<std::os::fd::OwnedFd>) -> std::io::Result<()> {
 
 /// Notes that the process ends with this status, as the calling thread cannot go on.
 pub(crate) fn note_exit(status: i32) {
-    page::note_death(Cause::Status(u8::try_from(status).unwrap_or(u8::MAX)));
+    page::note_death(Cause::Status(u8::try_from(status).unwrap_or(u8::MAX)), true);
 }
 
 thread_local! {

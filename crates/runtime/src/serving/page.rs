@@ -11,6 +11,7 @@ use ringway_keeper::page::{
     BYTES, Cause, DEATH, LIFE, Left, PORTS, SLOTS, SlotWord, VERSION, death_word, port_word, port_words, slot_word,
 };
 use ringway_memory::{Mapping, SharedMemory};
+use ringway_switch::note_giving_in;
 use rustix::thread::gettid;
 
 /// The words of the page. None: nothing is noted, as in tests of parts.
@@ -20,13 +21,18 @@ static LIFE_WORD: OnceLock<&'static AtomicU32> = OnceLock::new();
 /// The numbers that are not in use, the lowest ones last.
 static FREE_SLOTS: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 static FREE_PORTS: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+/// Words that nobody reads, of threads without a slot that have ended.
+static FREE_WORDS: Mutex<Vec<Words>> = Mutex::new(Vec::new());
+
+/// The words for the port in use, the receiver and the turns.
+type Words = [&'static AtomicU64; 3];
 
 thread_local! {
     /// The slot of the thread, plus 1; 0: none. Without a destructor and with a constant value, so that a signal handler can use it.
     static SLOT: Cell<u16> = const { Cell::new(0) };
 }
 
-fn lock(free: &'static Mutex<Vec<u16>>) -> MutexGuard<'static, Vec<u16>> {
+fn lock<T>(free: &'static Mutex<Vec<T>>) -> MutexGuard<'static, Vec<T>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -67,10 +73,10 @@ fn word(number: usize) -> Option<&'static AtomicU64> {
     WORDS.get()?.get(number)
 }
 
-/// Notes of what the process dies, and in which thread: the first one that dies. Async-signal-safe.
-pub(super) fn note_death(cause: Cause) {
+/// Notes of what the process dies, and in which thread, if that is the calling one: the first one that dies. Async-signal-safe.
+pub(super) fn note_death(cause: Cause, is_of_this_thread: bool) {
     let Some(death) = word(DEATH) else { return };
-    let slot = usize::from(SLOT.try_with(Cell::get).unwrap_or(0)).checked_sub(1);
+    let slot = usize::from(SLOT.try_with(Cell::get).unwrap_or(0)).checked_sub(1).filter(|_| is_of_this_thread);
     let mine = death_word(cause, slot);
     let before = death.load(Ordering::Relaxed);
     // What follows from a thread's own death replaces it: the library's handler for stack overflows ends the process by another signal.
@@ -96,9 +102,10 @@ impl Note {
         let of = |at| word(slot_word(slot?.into(), at));
         match (of(SlotWord::Using), of(SlotWord::Receiver), of(SlotWord::Turns)) {
             (Some(using), Some(receiver), Some(turns)) => Note { slot, using, receiver, turns },
-            // Others may read the words after the thread's end.
+            // Other threads of the process may read the words after the thread's end.
             _ => {
-                let [using, receiver, turns] = Box::leak(Box::new([const { AtomicU64::new(0) }; 3]));
+                let new = || Box::leak(Box::new([const { AtomicU64::new(0) }; 3])).each_ref();
+                let [using, receiver, turns] = lock(&FREE_WORDS).pop().unwrap_or_else(new);
                 Note { slot: None, using, receiver, turns }
             }
         }
@@ -108,6 +115,7 @@ impl Note {
     pub(super) fn enter_thread(&self, duty: u32) {
         let Some(slot) = self.slot else { return };
         SLOT.set(slot + 1);
+        note_giving_in(word(slot_word(slot.into(), SlotWord::Giving)));
         if let Some(thread) = word(slot_word(slot.into(), SlotWord::Thread)) {
             let number = gettid().as_raw_nonzero().get() as u32;
             thread.store(u64::from(duty) << 32 | u64::from(number), Ordering::Relaxed);
@@ -148,12 +156,17 @@ impl Default for Note {
 
 impl Drop for Note {
     fn drop(&mut self) {
-        let Some(slot) = self.slot else { return };
+        let Some(slot) = self.slot else {
+            let words = [self.using, self.receiver, self.turns];
+            words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            return lock(&FREE_WORDS).push(words);
+        };
         // Of the thread itself, if it ends, or of one that never began.
         if SLOT.get() == slot + 1 {
             SLOT.set(0);
+            note_giving_in(None);
         }
-        for at in [SlotWord::Thread, SlotWord::Using, SlotWord::Receiver, SlotWord::Turns] {
+        for at in [SlotWord::Thread, SlotWord::Using, SlotWord::Receiver, SlotWord::Turns, SlotWord::Giving] {
             word(slot_word(slot.into(), at)).into_iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         lock(&FREE_SLOTS).push(slot);
@@ -200,5 +213,25 @@ impl Drop for Entry {
             id.store(0, Ordering::Relaxed);
         }
         lock(&FREE_PORTS).push(self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    #[test]
+    fn threads_without_a_slot_use_words_of_those_that_have_ended() {
+        assert!(lock(&FREE_SLOTS).is_empty(), "no page was begun");
+        let (one, other) = (Note::new(), Note::new());
+        assert!(!ptr::eq(one.using, other.using) && !ptr::eq(one.turns, other.turns), "each has words of its own");
+        other.serve(7);
+        let words = other.using;
+        drop(other);
+        let next = Note::new();
+        assert!(ptr::eq(next.using, words));
+        assert_eq!((next.using(), one.using()), (0, 0));
     }
 }

@@ -156,6 +156,7 @@ impl Daemon {
         if self.live(switch, port).is_none() {
             self.settings_for(switch, port).map_err(|why| Refusal::new(Errno::NXIO, why))?;
         }
+        self.may_make(switch, &end.to_string()).map_err(|why| Refusal::new(Errno::NXIO, why))?;
         let (pipe, poller) = match self.pipes.pipe(&end.pipe) {
             Some(live) => (Arc::clone(&live.pipe), live.poller),
             None => {

@@ -19,11 +19,9 @@ impl Daemon {
         for (end, fault) in faulty {
             let (label, detail) = (end.to_string(), fault.to_string());
             self.close_end(&end, &detail);
-            if let PortFault::InternalError(defect) = fault {
+            if let PortFault::InternalError(_) = fault {
                 tracing::error!("pipe {label} ended: {detail}");
-                if defect.role.is_attributable() {
-                    self.count_dynamic_defect(&end.pipe.switch, Instant::now());
-                }
+                self.count_dynamic_defect(&end.pipe.switch, Instant::now());
             } else {
                 warn_limited(&format!("pipe {label} ended: {detail}"));
             }
