@@ -58,7 +58,7 @@ fn keeps_privileges() -> Option<Missing> {
 fn give_up_first() -> Vec<Missing> {
     // What is decided by privileges that the opener still has, and what is opened once.
     let _ = (may_give_away(), can_limit_holes());
-    let files = Files { write: inject::directories() };
+    let files = Files { write: inject::directories(), ..Files::default() };
     [only_thread(), give_up_privileges(), give_up_files(&files)].into_iter().filter_map(Result::err).collect()
 }
 
