@@ -3,7 +3,8 @@
 //!
 //! The variable `RINGWAY_INJECT` names a directory. A file in the directory is named like a point of the daemon and holds
 //! what is to happen there: `panic`, `abort`, `overflow` (of the stack: a fault), `hang` (each once, the file is gone then), `panics` (each time), `stall`
-//! (until the file is gone) or `return`.
+//! (until the file is gone), `return`, or `grant SOCKET LINE`: what a client would do that has taken the switch over, once. It has the opener connect a socket to this
+//! path, and sends over it what administrators send to the keeper. A file with the end `.said` has the answer.
 
 #[cfg(feature = "inject")]
 pub use with::{at, directories, kills, sides};
@@ -51,15 +52,19 @@ mod without {
 
 #[cfg(feature = "inject")]
 mod with {
+    use std::io::ErrorKind;
+    use std::os::fd::AsFd;
     use std::path::PathBuf;
     use std::sync::OnceLock;
     use std::time::Duration;
 
+    use ringway_keeper::opener::{Ask, of_process};
     use ringway_port::PortIo;
     use ringway_switch::{
         Armed, Batch, Bell, CallReason, CallResult, Counters, Discarded, Frames, Input, InputCapabilities, Moderation,
         Output, OutputCapabilities, PortFault, WakeOn, giving,
     };
+    use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 
     use super::Point;
 
@@ -105,6 +110,11 @@ mod with {
             }
             "panics" => panic!("injected at {point}"),
             "return" => return Point::Return,
+            grant if grant.starts_with("grant ") => {
+                let _ = std::fs::remove_file(&file);
+                let said = ask_keeper(grant).unwrap_or_else(|why| format!("refused: {why}"));
+                std::fs::write(file.with_extension("said"), said).expect("the test reads it");
+            }
             "stall" => {
                 while file.exists() {
                     std::thread::sleep(Duration::from_millis(1));
@@ -113,6 +123,17 @@ mod with {
             _ => {}
         }
         Point::Pass
+    }
+
+    fn ask_keeper(grant: &str) -> std::io::Result<String> {
+        let (path, line) = grant.split_once(' ').and_then(|(_, rest)| rest.split_once(' ')).unwrap_or_default();
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None)?;
+        let ask = Ask::Connect { path: path.into() };
+        of_process().ask_done(&ask, &[socket.as_fd()], Duration::from_secs(300)).ok_or(ErrorKind::NotFound)??;
+        rustix::net::send(&socket, format!("ringway-grant001{line}").as_bytes(), SendFlags::empty())?;
+        let mut said = [0; 4096];
+        let (_, length) = rustix::net::recv(&socket, &mut said[..], RecvFlags::empty())?;
+        Ok(String::from_utf8_lossy(&said[..length]).into_owned())
     }
 
     /// Takes all of the stack.

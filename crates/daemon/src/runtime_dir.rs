@@ -14,6 +14,8 @@ use ringway_port::remove_socket;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::inject;
+
 /// The name under which the keeper holds the lock.
 const KEPT: &str = "directory";
 
@@ -38,7 +40,8 @@ pub enum ClaimError {
 #[derive(Debug)]
 pub struct RuntimeDir {
     path: PathBuf,
-    _lock: File,
+    /// Without a keeper, which has it otherwise: a client that has taken the switch over would come out of a container by a descriptor of a folder.
+    _lock: Option<File>,
     link: Link,
 }
 
@@ -51,11 +54,12 @@ impl RuntimeDir {
     pub fn claim(path: &Path, link: &Link) -> Result<Self, ClaimError> {
         let unusable = |why: io::Error| ClaimError::Unusable { path: path.to_owned(), why };
         if let Some(Inherited { note, files, .. }) = link.inherit(KEPT)
-            && let Some(lock) = files.into_iter().next()
+            && !files.is_empty()
         {
             let path = PathBuf::from(OsString::from_vec(note));
-            return Ok(Self { path, _lock: lock.into(), link: link.clone() });
+            return Ok(Self { path, _lock: None, link: link.clone() });
         }
+        inject::at("claim");
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
         let path = path.canonicalize().map_err(unusable)?;
         let longest = path.as_os_str().len() + 1 + CONTROL_SOCKET.len().max(ATTACH_SOCKET.len());
@@ -72,11 +76,14 @@ impl RuntimeDir {
             Err(Errno::WOULDBLOCK) => return Err(ClaimError::Taken(path)),
             Err(e) => return Err(unusable(e.into())),
         }
-        let claim = Self { path, _lock: lock, link: link.clone() };
-        claim.remove_sockets().map_err(unusable)?;
-        let note = claim.path.as_os_str().as_bytes();
-        link.keep(KEPT, note, &[claim._lock.as_fd()]).map_err(unusable)?;
-        Ok(claim)
+        remove_sockets(&path).map_err(unusable)?;
+        link.keep(KEPT, path.as_os_str().as_bytes(), &[lock.as_fd()]).map_err(unusable)?;
+        Ok(Self { path, _lock: (!link.is_kept()).then_some(lock), link: link.clone() })
+    }
+
+    /// Returns true if a predecessor has left its claim.
+    pub fn is_left(link: &Link) -> bool {
+        !link.left(KEPT).is_empty()
     }
 
     /// The directory.
@@ -93,16 +100,17 @@ impl RuntimeDir {
     pub fn socket(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
+}
 
-    fn remove_sockets(&self) -> io::Result<()> {
-        for name in [CONTROL_SOCKET, ATTACH_SOCKET] {
-            match fs::remove_file(self.socket(name)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+/// Removes the sockets that a dead daemon left.
+fn remove_sockets(directory: &Path) -> io::Result<()> {
+    for name in [CONTROL_SOCKET, ATTACH_SOCKET] {
+        match fs::remove_file(directory.join(name)) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Checks that no other user can replace a socket in the directory: this user owns it, and no other can write to it.

@@ -1,5 +1,6 @@
 //! What the switch gives up at its start, in stages. A machine that does not allow one has the others.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,7 +78,7 @@ fn keeps_privileges() -> Option<Missing> {
 fn give_up_first() -> Vec<Missing> {
     // What is decided by privileges that the opener still has, and what is opened once.
     let _ = (may_give_away(), can_limit_holes());
-    let files = Files { write: inject::directories() };
+    let files = Files { write: inject::directories(), ..Files::default() };
     [only_thread(), give_up_privileges(), give_up_files(&files)].into_iter().filter_map(Result::err).collect()
 }
 
@@ -86,8 +87,11 @@ pub fn give_up_rest(keeper: &Link) -> Vec<Missing> {
     if !keeper.has_opener() {
         return Vec::new();
     }
-    let refusal = if inject::kills() { Refusal::Kill } else { Refusal::Error };
-    give_up_calls(refusal).err().into_iter().collect()
+    give_up_calls(refusal()).err().into_iter().collect()
+}
+
+fn refusal() -> Refusal {
+    if inject::kills() { Refusal::Kill } else { Refusal::Error }
 }
 
 fn only_thread() -> Result<(), Missing> {
@@ -97,9 +101,19 @@ fn only_thread() -> Result<(), Missing> {
     }
 }
 
+/// Gives up everything that a process needs no more which only says whether it could go on with what was left.
+pub fn give_up_to_check() {
+    let _ = may_give_away();
+    let files = Files { read: ["/etc/passwd", "/etc/group"].map(PathBuf::from).to_vec(), write: inject::directories() };
+    // What the machine does not allow has been told by the switch.
+    let _ = (give_up_privileges(), give_up_files(&files), give_up_calls(refusal()));
+    inject::at("check");
+}
+
 /// Is a closer, which needs nothing but the descriptors that it gets.
 pub fn run_closer() {
-    // What the machine does not allow has been told by the switch.
-    let _ = (give_up_privileges(), give_up_files(&Files::default()));
-    ringway_port::run_closer();
+    ringway_port::run_closer(|| {
+        // What the machine does not allow has been told by the switch.
+        let _ = (give_up_privileges(), give_up_files(&Files::default()), give_up_calls(refusal()));
+    });
 }

@@ -31,6 +31,7 @@ use crate::daemon::running::Running;
 use crate::daemon::settle::{settle, start};
 use crate::daemon::{Daemon, Refused, change, lock, programs};
 use crate::http::{routes, server};
+use crate::inject;
 use crate::runtime_dir::{ClaimError, RuntimeDir};
 use crate::sandbox;
 use crate::state_file::{KeptState, StateFile};
@@ -54,7 +55,7 @@ pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
 
 pub use crate::daemon::deaths::Deaths;
 pub use crate::daemon::outliving::{CHECKED, begin, check_version, configuration_left, give_up_some};
-pub use crate::sandbox::{begin as give_up, begin_ahead as give_up_ahead, run_closer};
+pub use crate::sandbox::{begin_ahead as give_up_ahead, give_up_to_check, run_closer};
 
 /// The name under which the keeper holds the lock of the state file.
 const STATE_LOCK: &str = "state-lock";
@@ -81,6 +82,8 @@ pub struct Options {
     pub keeper: Link,
     /// Of what predecessors died ([`begin`]).
     pub deaths: Deaths,
+    /// The directory, if it is claimed already ([`give_up`]).
+    pub claim: Option<RuntimeDir>,
 }
 
 /// Events for the process of the daemon.
@@ -136,6 +139,16 @@ pub fn check(config: &Config) -> Result<(), ServeError> {
     Ok(programs::check(config).map_err(Refused::from)?)
 }
 
+/// Gives up privileges and files, as a successor does before it looks at anything that was left. It claims the directory before, if no predecessor came so far.
+///
+/// # Errors
+/// The directory cannot be claimed, or there can be no thread.
+pub fn give_up(runtime_dir: &Path, keeper: &Link) -> Result<Option<RuntimeDir>, ServeError> {
+    let claim = (!RuntimeDir::is_left(keeper)).then(|| RuntimeDir::claim(runtime_dir, keeper)).transpose()?;
+    sandbox::begin(keeper)?;
+    Ok(claim)
+}
+
 /// Serves until SIGTERM or SIGINT, and calls `notify` for each event.
 ///
 /// A panic that nothing contains, on any thread, ends the process with status 70, and so does the end of the API's task. A service
@@ -143,24 +156,32 @@ pub fn check(config: &Config) -> Result<(), ServeError> {
 ///
 /// # Errors
 /// It could not start.
-pub fn serve(options: Options, notify: impl FnMut(Event)) -> Result<(), ServeError> {
+pub fn serve(mut options: Options, notify: impl FnMut(Event)) -> Result<(), ServeError> {
     end_on_panics();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|why| system("cannot start the control thread", why))?;
-    let claim = RuntimeDir::claim(&options.runtime_dir, &options.keeper)?;
-    raise_descriptor_limit();
-    let state = StateFile::open(&options.config.state.file, claim.path(), options.file.as_deref())
-        .map_err(Refused::Conflict)?;
-    let kept = state.read();
     let keeper = options.keeper.clone();
+    let claim = match options.claim.take() {
+        Some(claim) => claim,
+        None => RuntimeDir::claim(&options.runtime_dir, &keeper)?,
+    };
+    raise_descriptor_limit();
+    let state = StateFile::locate(&options.config.state.file, claim.path(), options.file.as_deref());
     // The keeper has it as long as it lives.
-    let _ = keeper.inherit(STATE_LOCK);
-    if let Some(lock) = state.lock() {
+    let lock = match keeper.inherit(STATE_LOCK) {
+        Some(_) => None,
+        None => state.lock().map_err(Refused::Conflict)?,
+    };
+    if let Some(lock) = &lock {
         keeper
             .keep(STATE_LOCK, &[], &[lock.as_fd()])
             .map_err(|why| system("cannot keep the lock of the state file", why))?;
     }
+    let _lock = lock.filter(|_| !keeper.is_kept());
     sandbox::begin(&keeper)?;
+    // Somebody else may have written it.
+    inject::at("read-state");
+    let kept = state.read();
     if let Some(closer) = options.closer {
         ringway_port::start_closer(closer);
     }

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringway_api::paths::STATE_FILE;
+use ringway_api::patience;
 use ringway_config::changes::{Changes, text};
-use ringway_keeper::opener::{Ask, of_process};
+use ringway_keeper::opener::{Ask, Said, of_process};
 use rustix::fs::{FlockOperation, MemfdFlags, OFlags, flock};
 use rustix::io::Errno;
 
@@ -25,8 +26,8 @@ const NAMED_MOST: usize = 16;
 /// Most files that could not be used and are left beside the state file.
 const REFUSED_MOST: usize = 9;
 
-/// Longest wait for the opener to open the file.
-const READ_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for the opener to open the file. Without it, what commands changed is lost.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 /// Longest wait for the opener. A disk that does not answer costs what is written only.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -38,8 +39,6 @@ pub struct StateFile {
     older: Option<PathBuf>,
     /// The configuration file that the changes are of, for users.
     of: String,
-    /// Held against another daemon with the same file. The runtime directory has a lock of its own.
-    lock: Option<File>,
 }
 
 /// What the state file had.
@@ -54,34 +53,43 @@ pub struct KeptState {
 }
 
 impl StateFile {
-    /// The file at `configured`, or that of the runtime directory if `configured` is empty. `config`: the configuration file, if there is one.
+    /// Locks the file against another daemon with the same one, by the opener if there is one. Returns what holds the lock, if the file needs one: the runtime
+    /// directory has a lock of its own.
     ///
     /// # Errors
     /// Another daemon has it: the message for users.
-    pub fn open(configured: &Path, runtime_dir: &Path, config: Option<&Path>) -> Result<Self, String> {
-        let file = Self::locate(configured, runtime_dir, config);
-        if file.older.is_none() {
-            return Ok(file);
+    pub fn lock(&self) -> Result<Option<File>, String> {
+        match of_process().ask_done(&Ask::LockState, &[], patience(READ_WITHIN)) {
+            None => self.lock_here(),
+            Some(Ok(files)) => Ok(files.into_iter().next().map(File::from)),
+            Some(Err(why)) => Err(why.to_string()),
         }
-        let configured = &file.path;
-        let lock = with_suffix(configured, ".lock");
+    }
+
+    /// The same without an opener.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn lock_here(&self) -> Result<Option<File>, String> {
+        if self.older.is_none() {
+            return Ok(None);
+        }
+        let lock = with_suffix(&self.path, ".lock");
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits().cast_signed());
         // A folder that does not exist yet has no state, and no other daemon writes there either.
-        let lock = options.open(lock).ok();
-        if let Some(lock) = &lock
-            && flock(lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
-        {
+        let Ok(lock) = options.open(lock) else { return Ok(None) };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(format!(
                 "another ringway daemon uses the state file {}: give each its own with [state] file",
-                configured.display()
+                self.path.display()
             ));
         }
-        Ok(Self { lock, ..file })
+        Ok(Some(lock))
     }
 
-    /// The same file, which another process of this daemon has locked.
+    /// The file at `configured`, or that of the runtime directory if `configured` is empty. `config`: the configuration file, if there is one.
     pub fn locate(configured: &Path, runtime_dir: &Path, config: Option<&Path>) -> Self {
         let own = runtime_dir.join(STATE_FILE);
         let of = config.map_or_else(
@@ -91,9 +99,9 @@ impl StateFile {
         // By whatever path: the same file is not another one.
         let configured = with_real_folder(configured);
         if configured.as_os_str().is_empty() || configured == own {
-            return Self { path: own, older: None, of, lock: None };
+            return Self { path: own, older: None, of };
         }
-        Self { path: configured, older: Some(own), of, lock: None }
+        Self { path: configured, older: Some(own), of }
     }
 
     /// The file's path.
@@ -103,24 +111,24 @@ impl StateFile {
 
     /// Reads the file. A file that cannot be used gets another name.
     pub fn read(&self) -> KeptState {
-        let path = match (&self.older, self.path.symlink_metadata()) {
-            (Some(older), Err(why)) if why.kind() == ErrorKind::NotFound => older,
-            _ => &self.path,
+        let (path, contents) = match (self.contents_of(&self.path), &self.older) {
+            (Ok(None), Some(older)) => (older, self.contents_of(older)),
+            (contents, _) => (&self.path, contents),
         };
-        let bytes = match self.contents_of(path) {
+        let bytes = match contents {
             Ok(Some(bytes)) => bytes,
             Ok(None) => return KeptState::default(),
-            Err(why) => return refused(path, &why, &[]),
+            Err(why) => return self.refused(path, &why, &[]),
         };
         let read = String::from_utf8(bytes).map_err(|error| (text::StateError::Altered, error.into_bytes()));
         let read = read.and_then(|text| text::read(&text).map_err(|why| (why, text.into_bytes())));
         match read {
             // A configuration that names its state file has no other one's.
             Ok((_, of)) if of != self.of && (self.older.is_none() || *path != self.path) => {
-                refused(path, &format!("it is of {of}, and not of {}", self.of), b"")
+                self.refused(path, &format!("it is of {of}, and not of {}", self.of), b"")
             }
             Ok((changes, _)) => KeptState { changes, is_elsewhere: *path != self.path, lost: None },
-            Err((why, bytes)) => refused(path, &why.to_string(), &bytes),
+            Err((why, bytes)) => self.refused(path, &why.to_string(), &bytes),
         }
     }
 
@@ -149,7 +157,7 @@ impl StateFile {
 
     /// The bytes of this file or the older one, by the opener if there is one.
     fn contents_of(&self, path: &Path) -> Result<Option<Vec<u8>>, String> {
-        match of_process().ask_done(&Ask::ReadState { older: *path != self.path }, &[], READ_WITHIN) {
+        match of_process().ask_done(&Ask::ReadState { older: *path != self.path }, &[], patience(READ_WITHIN)) {
             None => contents(path),
             Some(Err(why)) if why.kind() == ErrorKind::NotFound => Ok(None),
             Some(Err(why)) => Err(why.to_string()),
@@ -166,9 +174,46 @@ impl StateFile {
         open(path.ok_or(ErrorKind::NotFound)?)
     }
 
-    /// The lock against another daemon, if the file needs one.
-    pub fn lock(&self) -> Option<&File> {
-        self.lock.as_ref()
+    /// Keeps a file that cannot be used under another name. Returns what is lost.
+    fn refused(&self, path: &Path, why: &str, bytes: &[u8]) -> KeptState {
+        let older = *path != self.path;
+        let aside = match of_process().ask(&Ask::RefuseState { older }, &[], patience(READ_WITHIN)) {
+            None => self.put_aside(older),
+            Some(reply) => reply.and_then(|reply| match reply.said {
+                Said::Aside(path) => Ok(path),
+                other => Err(io::Error::other(format!("the opener says {other:?}"))),
+            }),
+        };
+        let kept = match aside {
+            Ok(path) => format!("it is {} now", path.display()),
+            Err(why) => format!("it cannot be renamed ({why}), and the next change replaces it"),
+        };
+        let named = text::sections_named(&String::from_utf8_lossy(bytes));
+        let lost = match named.as_slice() {
+            [] => "what commands changed before is lost".to_owned(),
+            all if all.len() > NAMED_MOST => {
+                let first = all[..NAMED_MOST].join(", ");
+                format!("lost is what commands changed before, of {first} and {} more", all.len() - NAMED_MOST)
+            }
+            all => format!("lost is what commands changed before, of {}", all.join(", ")),
+        };
+        let lost = format!("state file {} cannot be used: {why}; {lost}; {kept}", path.display());
+        KeptState { lost: Some(lost), ..KeptState::default() }
+    }
+
+    /// Renames the file, or the older one. Returns its new path.
+    ///
+    /// # Errors
+    /// It keeps its name.
+    pub fn put_aside(&self, older: bool) -> io::Result<PathBuf> {
+        let path = if older { self.older.as_deref() } else { Some(&*self.path) }.ok_or(ErrorKind::NotFound)?;
+        let names = (1..=REFUSED_MOST).map(|number| match number {
+            1 => with_suffix(path, ".refused"),
+            _ => with_suffix(path, &format!(".refused.{number}")),
+        });
+        let names: Vec<PathBuf> = names.collect();
+        let free = names.iter().find(|name| name.symlink_metadata().is_err()).unwrap_or(&names[0]);
+        fs::rename(path, free).map(|()| free.clone())
     }
 
     /// Does what the switch asks the opener about the file: replaces it by the contents of this memory file, or removes it.
@@ -193,7 +238,12 @@ impl StateFile {
     /// The old contents remain.
     pub fn put_grants(&self, grants: Option<&str>) -> io::Result<()> {
         let path = with_suffix(&self.path, GRANTED);
-        grants.map_or_else(|| removed(&path), |grants| replace(&path, grants))
+        // One of before the file was named counts where this one is missing.
+        let remove_older = || self.older.as_deref().map_or(Ok(()), |older| removed(&with_suffix(older, GRANTED)));
+        match grants {
+            None => remove_older().and_then(|()| removed(&path)),
+            Some(grants) => replace(&path, grants).and_then(|()| remove_older()),
+        }
     }
 
     fn put(&self, contents: Option<&str>) -> io::Result<()> {
@@ -208,10 +258,9 @@ impl StateFile {
 
 /// The text of a memory file.
 fn text_of(file: OwnedFd) -> io::Result<String> {
+    // Nothing else: a read of other files can have an effect, or last.
+    rustix::fs::fcntl_get_seals(&file)?;
     let mut file = File::from(file);
-    if !file.metadata()?.is_file() {
-        return Err(ErrorKind::InvalidInput.into());
-    }
     file.seek(SeekFrom::Start(0))?;
     let mut text = String::new();
     file.take(text::STATE_MAX as u64).read_to_string(&mut text)?;
@@ -263,31 +312,6 @@ fn counted(file: File) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Keeps a file that cannot be used under another name. Returns what is lost.
-fn refused(path: &Path, why: &str, bytes: &[u8]) -> KeptState {
-    let names = (1..=REFUSED_MOST).map(|number| match number {
-        1 => with_suffix(path, ".refused"),
-        _ => with_suffix(path, &format!(".refused.{number}")),
-    });
-    let names: Vec<PathBuf> = names.collect();
-    let free = names.iter().find(|name| name.symlink_metadata().is_err()).unwrap_or(&names[0]);
-    let kept = match fs::rename(path, free) {
-        Ok(()) => format!("it is {} now", free.display()),
-        Err(why) => format!("it cannot be renamed ({why}), and the next change replaces it"),
-    };
-    let named = text::sections_named(&String::from_utf8_lossy(bytes));
-    let lost = match named.as_slice() {
-        [] => "what commands changed before is lost".to_owned(),
-        all if all.len() > NAMED_MOST => {
-            let first = all[..NAMED_MOST].join(", ");
-            format!("lost is what commands changed before, of {first} and {} more", all.len() - NAMED_MOST)
-        }
-        all => format!("lost is what commands changed before, of {}", all.join(", ")),
-    };
-    let lost = format!("state file {} cannot be used: {why}; {lost}; {kept}", path.display());
-    KeptState { lost: Some(lost), ..KeptState::default() }
-}
-
 fn replace(path: &Path, contents: &str) -> io::Result<()> {
     let new = with_suffix(path, ".new");
     // Of a daemon that was killed while it wrote, or of somebody else: never written through.
@@ -325,4 +349,39 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_granted_before_the_file_was_named_does_not_come_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let [run, named] = ["run", "named"].map(|name| dir.path().join(name));
+        for folder in [&run, &named] {
+            fs::create_dir(folder).expect("a folder");
+        }
+        let at = |configured: &Path| StateFile::locate(configured, &run, None);
+        at(Path::new("")).put_grants(Some("old")).expect("it is written");
+        let file = at(&named.join("state.toml"));
+        assert_eq!(file.grants(), "old");
+        file.put_grants(Some("new")).expect("it is written");
+        assert_eq!(file.grants(), "new");
+        file.put_grants(None).expect("it is removed");
+        assert_eq!(file.grants(), "");
+        at(Path::new("")).put_grants(Some("old")).expect("it is written");
+        file.put_grants(None).expect("both are removed");
+        assert_eq!(file.grants(), "");
+    }
+
+    #[test]
+    fn the_contents_come_in_a_memory_file_only() {
+        let text = text_of(in_memory("text").expect("memory")).expect("its text");
+        assert_eq!(text, "text");
+        let (reads, _writes) = rustix::pipe::pipe().expect("a pipe");
+        for other in [File::open("/proc/self/stat").expect("a file").into(), reads] {
+            assert!(text_of(other).is_err());
+        }
+    }
 }

@@ -70,7 +70,8 @@ mod unacceptable;
 #[cfg(feature = "compiler")]
 pub use compile::{NotCompiled, compile};
 pub use compiler::{
-    Bounds, COMPILER, Compiler, NO_MEMORY, REFUSED, TOO_MUCH_MEMORY, start_for_switch as start_compiler_for_switch,
+    Bounds, COMPILER, Compiler, NO_MEMORY, REFUSED, TOO_MUCH_MEMORY, find_for_switch as find_compiler_for_switch,
+    start_for_switch as start_compiler_for_switch,
 };
 pub use fault::{Fault, FaultKind};
 pub use limits::{

@@ -267,7 +267,7 @@ fn the_process_bounds_itself_and_gives_up_its_privileges_before_it_reads() {
         assert_eq!(line.split_whitespace().nth(1 + limit.split(' ').count()), Some(most), "{line}");
     }
     let status = read("status");
-    assert!(status.contains("NoNewPrivs:\t1"));
+    assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"), "{status}");
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         assert!(status.contains(&format!("{set}:\t0000000000000000\n")), "{status}");
     }

@@ -70,22 +70,33 @@ impl Wanted {
         self == Wanted::NotOurs
     }
 
-    /// Returns the filter (Documentation/networking/filter.rst).
-    fn filter(self) -> [libc::sock_filter; 4] {
+    /// Returns the filter (Documentation/networking/filter.rst). It says itself what the socket's address and options say, too: whoever has the socket can change
+    /// those.
+    fn filter(self, device: u32) -> Vec<libc::sock_filter> {
         let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-        // The offset of ancillary data, and that of the kind of the packet (`SKF_AD_OFF`, `SKF_AD_PKTTYPE`).
-        let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
-        let (load, equal, bits) =
-            (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_JMP | libc::BPF_JSET);
-        match self {
-            Wanted::Nothing | Wanted::Group => {
-                // The lowest bit of a group address's first byte is set.
-                [instruction(load, 0, 0, 0), instruction(bits, 0, 1, 1), TAKE, DROP]
-            }
-            Wanted::NotOurs => {
-                [instruction(load, 0, 0, kind), instruction(equal, 1, 0, u32::from(libc::PACKET_HOST)), TAKE, DROP]
-            }
-        }
+        // Offsets of ancillary data: what the frame is to the host, and the device's number.
+        let [kind, index] = [libc::SKF_AD_PKTTYPE, libc::SKF_AD_IFINDEX].map(|which| (libc::SKF_AD_OFF + which) as u32);
+        let (byte, word) = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, libc::BPF_LD | libc::BPF_W | libc::BPF_ABS);
+        let [equal, more, bits] =
+            [libc::BPF_JEQ, libc::BPF_JGT, libc::BPF_JSET].map(|condition| libc::BPF_JMP | condition);
+        let last = match self {
+            Wanted::Nothing => return vec![DROP],
+            // The lowest bit of a group address's first byte is set.
+            Wanted::Group => [instruction(byte, 0, 0, 0), instruction(bits, 0, 1, 1)],
+            Wanted::NotOurs => [instruction(byte, 0, 0, kind), instruction(equal, 1, 0, u32::from(libc::PACKET_HOST))],
+        };
+        let [first, second] = last;
+        vec![
+            instruction(word, 0, 0, index),
+            instruction(equal, 0, 5, device),
+            instruction(byte, 0, 0, kind),
+            // What the host sends.
+            instruction(more, 3, 0, u32::from(libc::PACKET_OTHERHOST)),
+            first,
+            second,
+            TAKE,
+            DROP,
+        ]
     }
 }
 
@@ -186,6 +197,11 @@ impl PacketSocket {
         packet::set(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous)?;
         if wanted != Wanted::Nothing {
             set_up_ring(&socket, wanted)?;
+        }
+        packet::filter(&socket, &wanted.filter(device))?;
+        // The switch has no privileges, but the socket: a client that has taken it over gets no other frames by that.
+        packet::set(&socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &(1 as libc::c_int))?;
+        if wanted != Wanted::Nothing {
             packet::bind(&socket, device, libc::ETH_P_ALL as u16)?;
         }
         Ok(socket)
@@ -272,7 +288,6 @@ fn set_up_ring(socket: &OwnedFd, wanted: Wanted) -> io::Result<()> {
     }
     packet::set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &RESERVED)?;
     packet::set(socket, libc::SOL_PACKET, packet::PACKET_IGNORE_OUTGOING, &(1 as libc::c_int))?;
-    packet::filter(socket, &wanted.filter())?;
     let slot_bytes = wanted.slot_bytes();
     let request = libc::tpacket_req {
         tp_block_size: (BLOCK * slot_bytes) as u32,
@@ -406,7 +421,84 @@ fn push_tagged<'m>(batch: &mut Batch<'m>, frame: View<'m>, tag: [u8; TAG_BYTES],
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+    use std::os::fd::AsRawFd;
+
+    use ringway_testing::skip;
+
     use super::*;
+
+    #[test]
+    fn whoever_has_the_socket_can_have_it_take_no_other_frames() {
+        if !rustix::process::geteuid().is_root() {
+            skip!("packet sockets need root");
+        }
+        for wanted in [Wanted::Nothing, Wanted::Group, Wanted::NotOurs] {
+            // The loopback device of this machine.
+            let socket = PacketSocket::open(1, wanted).expect("a socket");
+            let all = packet::filter(&socket, &[TAKE]).expect_err("refused");
+            assert_eq!(all.kind(), ErrorKind::PermissionDenied, "{wanted:?}");
+            let none = 0_u32;
+            // SAFETY: the call reads a number at most.
+            let detached = unsafe {
+                libc::setsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_DETACH_FILTER,
+                    (&raw const none).cast(),
+                    4,
+                )
+            };
+            assert_eq!(detached, -1, "{wanted:?}");
+        }
+    }
+
+    /// What a filter makes of a frame: the kernel's machine, as far as these filters use it.
+    fn takes(filter: &[libc::sock_filter], first: u8, kind: u32, device: u32) -> bool {
+        let (mut at, mut loaded) = (0, 0);
+        loop {
+            let libc::sock_filter { code, jt, jf, k } = filter[at];
+            let code = u32::from(code);
+            let jump = |holds: bool| 1 + usize::from(if holds { jt } else { jf });
+            at += match code & 0x07 {
+                libc::BPF_RET => return k != 0,
+                libc::BPF_LD => {
+                    loaded = match k.cast_signed() - libc::SKF_AD_OFF {
+                        libc::SKF_AD_PKTTYPE => kind,
+                        libc::SKF_AD_IFINDEX => device,
+                        _ => u32::from(first),
+                    };
+                    1
+                }
+                _ if code & 0xf0 == libc::BPF_JEQ => jump(loaded == k),
+                _ if code & 0xf0 == libc::BPF_JGT => jump(loaded > k),
+                _ => jump(loaded & k != 0),
+            };
+        }
+    }
+
+    #[test]
+    fn a_filter_takes_frames_that_arrive_at_its_device_only() {
+        let kinds = [
+            libc::PACKET_HOST,
+            libc::PACKET_BROADCAST,
+            libc::PACKET_MULTICAST,
+            libc::PACKET_OTHERHOST,
+            libc::PACKET_OUTGOING,
+            libc::PACKET_LOOPBACK,
+        ];
+        let taken =
+            |wanted: Wanted, first, device| kinds.map(|kind| takes(&wanted.filter(7), first, u32::from(kind), device));
+        for first in [0x52, 0x33, 0xff] {
+            assert_eq!(taken(Wanted::Nothing, first, 7), [false; 6]);
+            for wanted in [Wanted::Group, Wanted::NotOurs] {
+                assert_eq!(taken(wanted, first, 8), [false; 6], "{wanted:?}");
+            }
+            assert_eq!(taken(Wanted::NotOurs, first, 7), [false, true, true, true, false, false]);
+        }
+        assert_eq!(taken(Wanted::Group, 0x52, 7), [false; 6]);
+        assert_eq!(taken(Wanted::Group, 0x33, 7), [true, true, true, true, false, false]);
+    }
 
     #[test]
     fn only_an_empty_ring_that_loses_frames_stands_still() {

@@ -6,12 +6,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Settings;
+use ringway_keeper::opener::Ask;
+
 use super::device::Device;
 use super::message::{Area, InflightAt, Request};
 use super::reply::Reply;
 use super::testing::{Front, Guest, RING, count, file, memfd, new_eventfd, settings};
-use crate::virtqueue::{InflightNote, Record};
+use super::{MOST_QUEUES, Settings};
+use crate::virtqueue::{InflightNote, Record, answer_about_record};
 
 const TX: u16 = 1;
 
@@ -242,6 +244,17 @@ fn a_file_that_says_where_a_ring_is_stays_until_its_port_is_there_again() {
     line(&record).clear();
     drop(record);
     assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 0, "an empty record is removed");
+}
+
+#[test]
+fn a_record_is_made_for_the_rings_of_one_port_and_no_larger() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("record");
+    let most = u64::from(2 * MOST_QUEUES) * 64;
+    let asked = |size| answer_about_record(&Ask::Record { path: path.clone(), size }).map(drop);
+    assert!(asked(u64::from(u16::MAX) * 64).is_err() && asked(most.next_multiple_of(4096) + 1).is_err());
+    assert!(!path.exists());
+    asked(most.next_multiple_of(4096)).expect("a port has so many rings");
 }
 
 #[test]

@@ -58,7 +58,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_io_getevents,
     libc::SYS_io_destroy,
     // Files. Which ones there are is Landlock's part.
-    libc::SYS_openat,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -95,11 +94,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_rseq,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
-    libc::SYS_sched_setscheduler,
-    libc::SYS_setpriority,
     libc::SYS_getpriority,
     libc::SYS_getcpu,
     libc::SYS_nanosleep,
@@ -129,7 +125,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_sysinfo,
     libc::SYS_uname,
     libc::SYS_capget,
-    // Peers and children: signals go to this process and its children only (Landlock), and to nobody by number.
+    // Peers and children: signals go to processes of this Landlock domain only, so not to closers that the opener has started; and to nobody by number.
     libc::SYS_pidfd_open,
     libc::SYS_pidfd_send_signal,
     libc::SYS_wait4,
@@ -140,7 +136,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_shutdown,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
-    libc::SYS_sendto,
     libc::SYS_recvfrom,
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
@@ -148,6 +143,40 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_recvmmsg,
     libc::SYS_setsockopt,
     libc::SYS_getsockopt,
+];
+
+/// Calls of a process of one thread that reads, computes and writes.
+const TO_COMPUTE: &[c_long] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_lseek,
+    libc::SYS_ppoll,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_mmap,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_mprotect,
+    libc::SYS_madvise,
+    libc::SYS_brk,
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_clock_gettime,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getrandom,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
 ];
 
 /// Older names of some of them.
@@ -158,7 +187,6 @@ const ALLOWED_HERE: &[c_long] = &[
     libc::SYS_epoll_wait,
     libc::SYS_poll,
     libc::SYS_select,
-    libc::SYS_open,
     libc::SYS_stat,
     libc::SYS_lstat,
     libc::SYS_access,
@@ -226,6 +254,21 @@ pub fn give_up_calls(refusal: Refusal) -> Result<(), Missing> {
     install().map_err(|why: seccompiler::Error| format!("the switch may still make all system calls: {why}"))
 }
 
+/// Gives up all calls but those of a process of one thread that reads, computes and writes what it has open, opens what [`Files`](crate::Files) leave, and ends.
+///
+/// # Errors
+/// The kernel has no seccomp filters.
+pub fn give_up_all_but_computing() -> Result<(), Missing> {
+    let install = || {
+        let mut rules: BTreeMap<_, _> = TO_COMPUTE.iter().map(|call| (*call, Vec::new())).collect();
+        let all = allowed()?;
+        let limited = [libc::SYS_openat, libc::SYS_tgkill, libc::SYS_prlimit64];
+        rules.extend(all.into_iter().filter(|(call, _)| limited.contains(call)));
+        apply_filter_all_threads(&filter(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)?)
+    };
+    install().map_err(|why: seccompiler::Error| format!("all system calls can still be made: {why}"))
+}
+
 fn filter(
     rules: BTreeMap<c_long, Vec<SeccompRule>>,
     others: SeccompAction,
@@ -255,7 +298,25 @@ fn allowed() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::Error> {
     rules.insert(libc::SYS_socketpair, types()?);
     rules.insert(libc::SYS_kill, vec![rule(vec![is(0, Dword, Eq, own)?])?]);
     rules.insert(libc::SYS_tgkill, vec![rule(vec![is(0, Dword, Eq, own)?])?]);
-    rules.insert(libc::SYS_prlimit64, vec![rule(vec![is(0, Dword, Eq, 0)?])?]);
+    // Of this process, or of the calling thread: 0 stands for it.
+    for (call, number) in [
+        (libc::SYS_prlimit64, 0),
+        (libc::SYS_sched_setaffinity, 0),
+        (libc::SYS_sched_setscheduler, 0),
+        (libc::SYS_setpriority, 1),
+    ] {
+        let own = is(number, Dword, Eq, 0)?;
+        let which = is(0, Dword, Eq, libc::PRIO_PROCESS.into())?;
+        let all = if call == libc::SYS_setpriority { vec![which, own] } else { vec![own] };
+        rules.insert(call, vec![rule(all)?]);
+    }
+    // A folder without a right to read it: who has that may be in a container, and walk out of it.
+    let is_opened = |flags: u8| rule(vec![is(flags, Dword, MaskedEq(libc::O_PATH as u64), 0)?]);
+    rules.insert(libc::SYS_openat, vec![is_opened(2)?]);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, vec![is_opened(1)?]);
+    // To the socket's peer, and nobody else.
+    rules.insert(libc::SYS_sendto, vec![rule(vec![is(4, Qword, Eq, 0)?])?]);
     let none_of = |argument: u8, values: &[u64]| {
         rule(values.iter().map(|value| is(argument, Dword, Ne, *value)).collect::<Result<_, _>>()?)
     };

@@ -1,5 +1,6 @@
 //! Files: the switch opens only what is named here. What it has open stays.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use landlock::{
@@ -12,9 +13,12 @@ use crate::missing::Missing;
 /// What the rules are written for. Later kernels have more, which these do not use.
 const KNOWN: ABI = ABI::V7;
 
-/// Files that stay accessible, beside those that every process needs: itself in `/proc`, `/dev/null`, and its own executable, for the closer.
+/// Files that stay accessible, beside those that every process needs: what `/proc/self` has of itself, `/dev/null`, and its own executable with its libraries, for the
+/// closer. No directory can be opened but those below `write`.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
+    /// Files that are read.
+    pub read: Vec<PathBuf>,
     /// Directories in which files are read, written, made and removed.
     pub write: Vec<PathBuf>,
 }
@@ -37,7 +41,7 @@ pub fn give_up_files(files: &Files) -> Result<(), Missing> {
 }
 
 fn restrict(files: &Files) -> Result<RulesetStatus, RulesetError> {
-    let read = BitFlags::from(AccessFs::ReadFile) | AccessFs::ReadDir;
+    let read = BitFlags::from(AccessFs::ReadFile);
     let load = BitFlags::from(AccessFs::ReadFile) | AccessFs::Execute;
     let all = AccessFs::from_all(KNOWN);
     let mut rules = Ruleset::default()
@@ -47,16 +51,22 @@ fn restrict(files: &Files) -> Result<RulesetStatus, RulesetError> {
         .scope(Scope::from_all(KNOWN))?
         .create()?;
     let device = BitFlags::from(AccessFs::ReadFile) | AccessFs::WriteFile;
-    let own = [("/proc", read), ("/dev/null", device), ("/etc/ld.so.cache", BitFlags::from(AccessFs::ReadFile))];
+    let own = [("/proc/self", read), ("/dev/null", device), ("/etc/ld.so.cache", read)];
     let own = own.into_iter().map(|(path, access)| (PathBuf::from(path), access));
+    let read = files.read.iter().map(|path| (path.clone(), read));
     let loaded = loaded().into_iter().map(|path| (path, load));
     let write = files.write.iter().map(|path| (path.clone(), all & !BitFlags::from(AccessFs::Execute)));
-    for (path, access) in own.chain(loaded).chain(write) {
+    // Read-only, and of a file: whoever gets it comes nowhere by it.
+    let pin = File::open("/proc/self/stat");
+    for (path, access) in own.chain(read).chain(loaded).chain(write) {
         // What is not there cannot be opened either.
         if let Ok(file) = PathFd::new(&path) {
             rules = rules.add_rule(PathBeneath::new(file, access))?;
         }
     }
+    // A rule is one for an inode, and the kernel makes another one of the same folder in `/proc` when it has forgotten that, for want of memory: not while a
+    // file below it is open.
+    std::mem::forget(pin);
     Ok(rules.restrict_self()?.ruleset)
 }
 

@@ -4,7 +4,7 @@
 //! - [`give_up_privileges`]: capabilities, also those of programs that it could execute.
 //! - [`give_up_files`]: files, signals to others, TCP ports (Landlock, Linux 5.13 to 6.12). Both hold for the calling thread and those that it starts: call
 //!   them while there is no other.
-//! - [`give_up_calls`]: system calls (seccomp), of all threads.
+//! - [`give_up_calls`]: system calls (seccomp), of all threads. [`give_up_all_but_computing`]: nearly all of them, for the compiler of forwarding programs.
 //!
 //! Each is a stage of its own. A machine that does not have one has the others.
 #![forbid(unsafe_code)]
@@ -17,7 +17,7 @@ mod missing;
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
-pub use calls::{Refusal, give_up_calls};
+pub use calls::{Refusal, give_up_all_but_computing, give_up_calls};
 pub use files::{Files, give_up_files};
 pub use missing::Missing;
 

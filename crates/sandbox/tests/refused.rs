@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
 use ringway_sandbox::{Files, Refusal, give_up_calls, give_up_files, give_up_privileges};
@@ -9,14 +10,46 @@ use ringway_sandbox::{Files, Refusal, give_up_calls, give_up_files, give_up_priv
 /// The variable by which the program knows that it is the process.
 const INSIDE: &str = "RINGWAY_SANDBOX_TEST";
 
-/// Attempts by name: each returns what the kernel says.
-fn attempts() -> Vec<(&'static str, io::Result<()>)> {
+/// What fails otherwise, too, or would do no harm in this test: the list has to refuse it.
+const ONLY_BY_THE_LIST: [&str; 7] = [
+    "a datagram to somebody",
+    "processors by number",
+    "a policy by number",
+    "a priority by number",
+    "a user's priority",
+    "a terminal's input",
+    "a file's signals",
+];
+
+/// What Landlock refuses, and no list of system calls.
+const FILES: [&str; 9] = [
+    "a file",
+    "a list of files",
+    "a new file",
+    "a TAP device",
+    "the folder of all processes",
+    "its own folder there",
+    "the root folder by a link there",
+    "another process's status",
+    "the kernel's symbols",
+];
+
+/// Attempts by name: each returns what the kernel says. `datagrams`: a socket that a client has passed.
+fn attempts(datagrams: &UnixDatagram) -> Vec<(&'static str, io::Result<()>)> {
     let done = |result: libc::c_long| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
     let namespace = std::fs::File::open("/proc/self/ns/net").map(|file| file.as_raw_fd());
     let mut map = [0_u32; 32];
     // A hash map with keys and values of 4 bytes and one entry.
     map[..4].copy_from_slice(&[1, 4, 4, 1]);
     let path = c"/tmp".as_ptr();
+    let open = |path: &str| std::fs::File::open(path).map(drop);
+    let folder = |path: &std::ffi::CStr| done(open_folder(path).into());
+    let status = format!("/proc/{}/status", std::os::unix::process::parent_id());
+    // SAFETY: the structure is numbers, and zeroes are an address and a set of processors.
+    let (address, processors): (libc::sockaddr_un, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
+    // Whatever the number: the kernel itself only protects processes with capabilities.
+    let own = rustix::thread::gettid().as_raw_pid();
+    let scheduling = libc::sched_param { sched_priority: 0 };
     let argv = [c"/bin/true".as_ptr(), std::ptr::null()];
     // SAFETY: the calls get numbers, terminated strings and the memory of `map`, and are refused.
     unsafe {
@@ -25,6 +58,35 @@ fn attempts() -> Vec<(&'static str, io::Result<()>)> {
             ("a list of files", std::fs::read_dir("/root").map(drop)),
             ("a new file", std::fs::File::create("/tmp/ringway-sandbox-test").map(drop)),
             ("a TAP device", std::fs::File::options().read(true).write(true).open("/dev/net/tun").map(drop)),
+            ("the folder of all processes", open("/proc")),
+            ("its own folder there", open("/proc/self")),
+            ("the root folder by a link there", open("/proc/self/root")),
+            ("another process's status", open(&status)),
+            ("the kernel's symbols", open("/proc/kallsyms")),
+            ("a place in the root folder", folder(c"/")),
+            ("a place in its own folder", folder(c"/proc/self")),
+            #[cfg(target_arch = "x86_64")]
+            (
+                "a place by the older call",
+                done(libc::syscall(libc::SYS_open, c"/".as_ptr(), libc::O_PATH | libc::O_CLOEXEC, 0)),
+            ),
+            (
+                "a datagram to somebody",
+                done(libc::sendto(
+                    datagrams.as_raw_fd(),
+                    path.cast(),
+                    1,
+                    0,
+                    (&raw const address).cast(),
+                    size_of_val(&address) as libc::socklen_t,
+                ) as libc::c_long),
+            ),
+            ("processors by number", done(libc::sched_setaffinity(own, size_of_val(&processors), &processors).into())),
+            ("a policy by number", done(libc::sched_setscheduler(own, libc::SCHED_BATCH, &scheduling).into())),
+            ("a priority by number", done(libc::setpriority(libc::PRIO_PROCESS, own as libc::id_t, 19).into())),
+            ("a user's priority", done(libc::setpriority(libc::PRIO_USER, 54_321, 19).into())),
+            ("a terminal's input", done(libc::ioctl(0, libc::TIOCSTI, path).into())),
+            ("a file's signals", done(libc::fcntl(datagrams.as_raw_fd(), libc::F_SETOWN, libc::getppid()).into())),
             ("an INET socket", done(libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0).into())),
             ("a netlink socket", done(libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, 0).into())),
             ("a packet socket", done(libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).into())),
@@ -50,16 +112,30 @@ fn attempts() -> Vec<(&'static str, io::Result<()>)> {
     }
 }
 
+fn open_folder(path: &std::ffi::CStr) -> libc::c_int {
+    // SAFETY: the path is a terminated string.
+    unsafe { libc::open(path.as_ptr(), libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) }
+}
+
 /// What a switch does all the time.
 fn work() -> io::Result<()> {
     let (near, far) = std::os::unix::net::UnixStream::pair()?;
     let thread = std::thread::Builder::new().spawn(move || drop(far))?;
     thread.join().map_err(|_| io::ErrorKind::Other)?;
     drop(near);
-    std::fs::read_to_string("/proc/self/stat").map(drop)
+    let (near, _far) = std::os::unix::net::UnixStream::pair()?;
+    rustix::net::send(&near, b"x", rustix::net::SendFlags::empty())?;
+    let processors = rustix::thread::sched_getaffinity(None)?;
+    rustix::thread::sched_setaffinity(None, &processors)?;
+    rustix::process::nice(1)?;
+    for file in ["self/stat", "self/maps", "thread-self/schedstat"] {
+        std::fs::read_to_string(format!("/proc/{file}"))?;
+    }
+    Ok(())
 }
 
 fn inside() {
+    let datagrams = UnixDatagram::unbound().expect("a socket");
     give_up_privileges().expect("privileges are given up");
     // A machine may have no Landlock, or not all of it: the other stages refuse the same.
     let files = give_up_files(&Files::default());
@@ -69,14 +145,17 @@ fn inside() {
         assert!(status.contains(line), "{line}: {status}");
     }
     work().expect("what a switch does");
-    for (what, result) in attempts() {
-        let is_file = matches!(what, "a file" | "a list of files" | "a new file" | "a TAP device");
+    let mut had = Vec::new();
+    for (what, result) in attempts(&datagrams) {
+        let is_file = FILES.contains(&what);
         match result {
-            Err(_) => {}
+            Err(why) if is_file || why.raw_os_error() == Some(libc::EPERM) || !ONLY_BY_THE_LIST.contains(&what) => {}
+            Err(why) => had.push(format!("{what} ({why})")),
             Ok(()) if is_file && files.is_err() => println!("not refused here, {}: {what}", files.clone().unwrap_err()),
-            Ok(()) => panic!("{what} can be had"),
+            Ok(()) => had.push(what.to_owned()),
         }
     }
+    assert!(had.is_empty(), "can be had: {had:?}");
     println!("all refused");
 }
 

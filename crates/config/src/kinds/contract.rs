@@ -102,13 +102,22 @@ pub struct Namespace {
     pub(super) process: Option<Process>,
 }
 
-/// A process by its folder in `/proc`: the descriptor never leads to another one that gets the number later, and keeps nothing of the process.
+/// A process by the file `stat` of its folder in `/proc`: the descriptor never leads to another one that gets the number later, keeps nothing of the process, and leads
+/// to no folder: a client that took the switch over could pass it on.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// Its number.
     pub number: u32,
-    /// Its folder.
-    pub folder: Arc<OwnedFd>,
+    /// The file, which can be read while the process is there.
+    pub file: Arc<OwnedFd>,
+}
+
+impl Process {
+    /// Returns true if the process is there: its number was no other one's until now.
+    pub fn is_there(&self) -> bool {
+        // An ended one is none.
+        matches!(rustix::io::pread(&self.file, &mut [0; 1], 0), Ok(1))
+    }
 }
 
 impl Namespace {

@@ -53,8 +53,8 @@ fn ask<K: Named>(settings: &K, at: &Opening<'_>, left: Vec<String>) -> Option<io
     keys.insert("switch".to_owned(), "any".into());
     keys.insert("mac".to_owned(), at.macs.iter().map(ToString::to_string).collect());
     let only = at.namespace.as_ref().filter(|namespace| namespace.is_of_process());
-    let folder = only.and_then(|namespace| namespace.process());
-    let files: Vec<_> = folder.iter().map(|process| process.folder.as_fd()).collect();
+    let process = only.and_then(|namespace| namespace.process());
+    let files: Vec<_> = process.iter().map(|process| process.file.as_fd()).collect();
     let only = only.map(place_of);
     let ask = Ask::Device { port: at.name.to_string(), keys: keys.into_iter().collect(), only, left };
     let reply = at.keeper.opener().ask(&ask, &files, FOUND_WITHIN)?;
@@ -76,17 +76,17 @@ pub fn answer_about_device(
     macs: &BTreeSet<Mac>,
     only: Option<&Place>,
     left: Vec<String>,
-    folder: Option<OwnedFd>,
+    process: Option<OwnedFd>,
 ) -> Answered {
-    let mut folder = folder;
-    let only = only.map(|place| namespace_of(place, || folder.take())).transpose();
+    let mut process = process;
+    let only = only.map(|place| namespace_of(place, || process.take())).transpose();
     let namespace = only.map_err(|why| Refusal::from(&why))?;
     let found = settings.find(&Finding { macs, namespace, left });
     let (Found { place, opened }, namespace) =
         found.map_err(|CannotOpen { what, why }| Refusal { text: what, errno: None, ..Refusal::from(&why) })?;
     let (note, mut files) = opened.map_or((None, Vec::new()), |(note, files)| (Some(note), files));
     let process = namespace.as_ref().and_then(|namespace| namespace.process());
-    let copied = process.map(|process| process.folder.try_clone()).transpose().map_err(|why| Refusal::from(&why))?;
+    let copied = process.map(|process| process.file.try_clone()).transpose().map_err(|why| Refusal::from(&why))?;
     files.extend(copied);
     let namespace = namespace.as_ref().map(place_of);
     Ok(Reply { said: Said::Device { place, note, namespace }, files })
@@ -101,19 +101,19 @@ fn place_of(namespace: &Namespace) -> Place {
     Place { identity: namespace.number(), process: namespace.process().map(|process| process.number) }
 }
 
-fn namespace_of(place: &Place, folder: impl FnOnce() -> Option<OwnedFd>) -> io::Result<Namespace> {
+fn namespace_of(place: &Place, file: impl FnOnce() -> Option<OwnedFd>) -> io::Result<Namespace> {
     let Place { identity, process } = *place;
     let process = process.map(|number| {
-        let folder = folder().ok_or(io::ErrorKind::InvalidData)?;
-        // It may be any folder's: who names a process's number has its folder.
-        let link = readlink(format!("/proc/self/fd/{}", folder.as_raw_fd()), Vec::new())?;
-        let own = format!("/proc/{number}");
+        let file = file().ok_or(io::ErrorKind::InvalidData)?;
+        // It may be any file: who names a process's number has this file of it.
+        let link = readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
+        let own = format!("/proc/{number}/stat");
         let is_its = link.to_str().is_ok_and(|link| link.strip_suffix(" (deleted)").unwrap_or(link) == own);
-        let is_proc = fstatfs(&folder)?.f_type == PROC_SUPER_MAGIC;
+        let is_proc = fstatfs(&file)?.f_type == PROC_SUPER_MAGIC;
         if !is_its || !is_proc {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok::<_, io::Error>(Process { number, folder: Arc::new(folder) })
+        Ok::<_, io::Error>(Process { number, file: Arc::new(file) })
     });
     Ok(Namespace::with_number(identity, process.transpose()?))
 }

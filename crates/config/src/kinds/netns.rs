@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringway_keeper::opener::{Ask, Said, of_process};
-use rustix::fs::{Mode, OFlags, fstat, openat, stat};
+use rustix::fs::{Mode, OFlags, fstat, stat};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -62,12 +62,23 @@ pub fn inside<T: Send + 'static>(
     let path = path(name);
     let thread = std::thread::Builder::new().name("netns".to_owned()).spawn(move || {
         let (file, namespace) = open(&path, only.as_ref())?;
+        check_other(&path, &namespace)?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|why| cannot("enter", &path, why.into()))?;
         work().map(|done| (done, Some(namespace)))
     });
     let thread = thread.map_err(|why| CannotOpen { what: format!("cannot start a thread: {why}"), why })?;
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Refuses Ringway's own namespace: who can write to the path would have another device of that name opened, with Ringway's privileges.
+fn check_other(path: &Path, found: &Namespace) -> Result<(), CannotOpen> {
+    let own = stat("/proc/thread-self/ns/net").map(|own| Namespace::new(&own, None));
+    if own.is_ok_and(|own| own.has_number_of(found)) {
+        let why = io::Error::new(io::ErrorKind::InvalidInput, "it is Ringway's own: leave out netns");
+        return Err(cannot("use", path, why));
+    }
+    Ok(())
 }
 
 fn cannot(verb: &str, path: &Path, why: io::Error) -> CannotOpen {
@@ -89,13 +100,12 @@ fn open(path: &Path, only: Option<&Namespace>) -> Result<(OwnedFd, Namespace), C
     let Some((only, process)) =
         only.and_then(|only| Some((only, only.process.clone()?))).filter(|(_, p)| p.number == number)
     else {
-        let folder = rustix::fs::open(
-            format!("/proc/{number}"),
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        let process = Process { number, folder: Arc::new(folder.map_err(failed)?) };
-        let file = openat(&process.folder, &file, flags, Mode::empty()).map_err(failed)?;
+        let status = rustix::fs::open(format!("/proc/{number}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let process = Process { number, file: Arc::new(status.map_err(failed)?) };
+        let file = rustix::fs::open(&file, flags, Mode::empty()).map_err(failed)?;
+        if !process.is_there() {
+            return Err(failed(Errno::SRCH));
+        }
         let found = Namespace::new(&looked(&file)?, Some(process));
         return Ok((file, found));
     };
@@ -106,7 +116,12 @@ fn open(path: &Path, only: Option<&Namespace>) -> Result<(OwnedFd, Namespace), C
         );
         CannotOpen { why: io::Error::new(io::ErrorKind::NotFound, what.clone()), what }
     };
-    let file = openat(&process.folder, &file, flags, Mode::empty()).map_err(|why| match why {
+    let file = rustix::fs::open(&file, flags, Mode::empty());
+    // Afterwards: it was the process's.
+    if !process.is_there() {
+        return Err(refused("the process that had this number has ended"));
+    }
+    let file = file.map_err(|why| match why {
         Errno::NOENT | Errno::SRCH => refused("the process that had this number has ended"),
         why => failed(why),
     })?;
@@ -117,7 +132,7 @@ fn open(path: &Path, only: Option<&Namespace>) -> Result<(OwnedFd, Namespace), C
     Ok((file, found))
 }
 
-/// Returns the number of the process that a path names, also by a symbolic link, and the file in its folder.
+/// Returns the number of the process that a path names, also by a symbolic link, and the file, by a path without links before `/proc`.
 fn in_process(path: &Path) -> Option<(u32, PathBuf)> {
     let mut path = path.to_owned();
     // As many links as the kernel follows.
@@ -125,7 +140,7 @@ fn in_process(path: &Path) -> Option<(u32, PathBuf)> {
         if let Ok(within) = path.strip_prefix("/proc") {
             let mut parts = within.components();
             let number = parts.next()?.as_os_str().to_str()?.parse().ok()?;
-            return Some((number, parts.as_path().to_owned()));
+            return Some((number, path));
         }
         let target = std::fs::read_link(&path).ok()?;
         path = path.parent()?.join(target);
@@ -146,6 +161,8 @@ pub struct ProcessNamespace {
 mod tests {
     use std::process::{Child, Command};
 
+    use rustix::fs::FileType;
+
     use super::*;
 
     fn sleeping() -> Child {
@@ -164,6 +181,8 @@ mod tests {
         let file = |process: &Child| PathBuf::from(format!("/proc/{}/ns/net", process.id()));
         let (_, mut was) = open(&file(&first), None).unwrap();
         assert!(open(&file(&first), Some(&was)).is_ok_and(|(_, now)| now.has_number_of(&was)));
+        let about = fstat(&was.process().unwrap().file).unwrap();
+        assert_eq!(FileType::from_raw_mode(about.st_mode), FileType::RegularFile, "who gets it comes nowhere by it");
         end(first);
         // As the kernel may number the other one.
         was.process.as_mut().unwrap().number = stranger.id();
@@ -183,10 +202,19 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_leads_to_ringways_own_namespace_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(format!("/proc/{}/ns/net", std::process::id()), &link).unwrap();
+        let entered = inside(link.to_str(), None, || Ok(()));
+        assert!(entered.is_err_and(|why| why.what.ends_with("it is Ringway's own: leave out netns")));
+    }
+
+    #[test]
     fn names_of_files_are_told_from_those_of_processes() {
         let number = std::process::id();
         let of = |path: &str| in_process(Path::new(path)).map(|(number, file)| (number, file.display().to_string()));
-        assert_eq!(of("/proc/7/task/8/ns/net"), Some((7, "task/8/ns/net".to_owned())));
+        assert_eq!(of("/proc/7/task/8/ns/net"), Some((7, "/proc/7/task/8/ns/net".to_owned())));
         for path in ["/proc/self/ns/net", "/proc/x", "/run/netns/none", "relative", "/"] {
             assert_eq!(of(path), None, "{path}");
         }

@@ -90,7 +90,9 @@ pub fn begin(keeper: &Link) -> Deaths {
 /// Gives up what predecessors left, if this version does not understand it, and some of it, if those after them died of it.
 pub fn give_up_some(keeper: &Link, deaths: &Deaths) {
     let Some(failed) = keeper.predecessor().map(|predecessor| predecessor.failed) else { return };
-    let of_directory = |name: &str| name == "directory" || name.starts_with("socket/") || name.starts_with("listener/");
+    let of_directory = |name: &str| {
+        matches!(name, "directory" | "state-lock") || name.starts_with("socket/") || name.starts_with("listener/")
+    };
     if let Err(why) = check_version(keeper) {
         tracing::error!("{why}: this one serves no port that it has served");
         keeper.give_up(of_directory);

@@ -11,9 +11,11 @@ use ringway_api::paths::KEEPER_SOCKET;
 use ringway_config::changes::section::{Id, Part, Section};
 use ringway_config::kinds::contract::End;
 use ringway_config::{Config, Host, Name, Port, ProgramKeys, Requests, load_text, load_with_doubts};
+use ringway_keeper::opener::real;
 use ringway_runtime::warn_limited;
 use serde::Deserialize;
 
+use super::room::Room;
 use crate::state_file::StateFile;
 
 /// Most bytes of grants.
@@ -28,6 +30,8 @@ const TEXT_MOST: u64 = 8 << 20;
 pub(super) enum Thing<'a> {
     /// A socket to listen on. Paths are [`real`]: what that takes is nobody else's time.
     Listener(&'a Path),
+    /// A socket that is removed.
+    Bound(&'a Path),
     /// The socket of a peer.
     Peer(&'a Path),
     /// A file to read.
@@ -40,6 +44,8 @@ pub(super) enum Thing<'a> {
     Namespace(&'a str),
 }
 
+/// Most paths of sockets that are remembered after they were allowed as everything was.
+const BOUND_MOST: usize = 4096;
 /// Most characters of a name in the log.
 const TOLD_MOST: usize = 300;
 
@@ -52,7 +58,13 @@ enum Named {
     Listener(PathBuf),
     Peer(PathBuf),
     File(PathBuf),
-    Device { kind: &'static str, name: String, netns: Option<String> },
+    /// A device with all keys of its kind: they say what the switch gets of it.
+    Device {
+        kind: &'static str,
+        name: String,
+        netns: Option<String>,
+        keys: String,
+    },
 }
 
 /// A line of grants: a section of the configuration, as an administrator gave it to a command.
@@ -86,6 +98,9 @@ pub(super) struct Allowed {
     lines: BTreeSet<String>,
     /// Everything is allowed.
     is_any: bool,
+    /// Paths of sockets that were allowed as everything was: they are removed though it is not any more.
+    bound: HashSet<PathBuf>,
+    room: Room,
     /// The configuration file, when it was read: device, inode, size and time.
     seen: Option<(u64, u64, u64, i64, i64)>,
     /// The runtime directory is there, and its path real.
@@ -107,6 +122,8 @@ impl Allowed {
             state: None,
             lines: BTreeSet::new(),
             is_any: false,
+            bound: HashSet::new(),
+            room: Room::default(),
             seen: None,
             has_directory,
         };
@@ -129,10 +146,8 @@ impl Allowed {
         {
             (self.host.runtime_dir, self.has_directory) = (directory, true);
         }
-        // A reload: what the file names now holds for what comes next.
-        if let Thing::File(path) = thing
-            && self.is_own(path)
-        {
+        // A reload: what the file names now holds for what comes next. And what it allowed wholesale, it may not allow any more.
+        if self.is_any || matches!(thing, Thing::File(path) if self.is_own(path)) {
             self.look();
         }
         if let Some(path) = self.path_of(thing) {
@@ -144,16 +159,10 @@ impl Allowed {
             return Ok(path);
         }
         let what = match thing {
-            Thing::Listener(path) | Thing::Peer(path) => format!("socket {}", path.display()),
+            Thing::Listener(path) | Thing::Bound(path) | Thing::Peer(path) => format!("socket {}", path.display()),
             Thing::File(path) | Thing::Record(path) => format!("file {}", path.display()),
             Thing::Namespace(name) => format!("network namespace {name}"),
-            Thing::Device(port) => match port.settings.own().end() {
-                End::Device { device, netns: Some(netns) } => {
-                    format!("device \"{device}\" of network namespace {netns}")
-                }
-                End::Device { device, netns: None } => format!("device \"{device}\""),
-                _ => "a device of a port without one".to_owned(),
-            },
+            Thing::Device(port) => self.device_in_words(port),
         };
         let right = "use the command \"ringway\" as root or as Ringway's user, or name it in the configuration file and reload that";
         // The switch may say anything, and often.
@@ -162,20 +171,59 @@ impl Allowed {
         Err(format!("the switch may not open {what}, because no administrator has allowed it: {right}"))
     }
 
-    fn is_own(&self, path: &Path) -> bool {
+    /// Says whether this is the configuration file.
+    pub(super) fn is_own(&self, path: &Path) -> bool {
         self.file.as_deref().is_some_and(|own| path == own || path == real(own))
     }
 
-    /// Returns the path by which the thing is used: never the one that the switch sent, which can lead elsewhere a moment later.
-    fn path_of(&self, thing: Thing<'_>) -> Option<PathBuf> {
+    /// Where the keeper listens, and nobody connects for the switch.
+    pub(super) fn keeper_socket(&self) -> PathBuf {
+        self.host.runtime_dir.join(KEEPER_SOCKET)
+    }
+
+    /// Takes the room for another file in the runtime directory, if it is made there.
+    ///
+    /// # Errors
+    /// There is none: the reason, for users.
+    pub(super) fn take_room(&mut self, path: &Path) -> Result<(), String> {
+        let is_there = path.symlink_metadata().is_ok() || self.in_runtime_dir(path).is_none();
+        if is_there { Ok(()) } else { self.room.take(&self.host.runtime_dir) }
+    }
+
+    /// A device that is refused, for users.
+    fn device_in_words(&self, port: &Port) -> String {
+        let Some(Named::Device { kind, name, netns, keys }) = device_of(port) else {
+            return "a device of a port without one".to_owned();
+        };
+        let place = netns.as_ref().map_or(String::new(), |netns| format!(" of network namespace {netns}"));
+        let is_same = |named: &Named| matches!(named, Named::Device { kind: k, name: n, netns: s, .. } if (k, n, s) == (&kind, &name, &netns));
+        let other = if self.named.iter().any(is_same) {
+            format!(" with other keys than were allowed ({keys})")
+        } else {
+            String::new()
+        };
+        format!("device \"{name}\"{place}{other}")
+    }
+
+    /// Returns the path by which the thing is used: the one that was named, if it has one. The switch sent the same text, which can lead elsewhere a moment later:
+    /// who uses it sees to that.
+    fn path_of(&mut self, thing: Thing<'_>) -> Option<PathBuf> {
+        if let Thing::Listener(path) = thing
+            && self.is_any
+            && self.bound.len() < BOUND_MOST
+            && self.in_runtime_dir(path).is_none()
+        {
+            self.bound.insert(path.to_owned());
+        }
         let named = |named: Named, path: PathBuf| (self.is_any || self.named.contains(&named)).then_some(path);
         match thing {
-            Thing::Listener(path) | Thing::Peer(path)
+            Thing::Listener(path) | Thing::Bound(path) | Thing::Peer(path)
                 if self.in_runtime_dir(path).as_deref() == Some(OsStr::new(KEEPER_SOCKET)) =>
             {
                 None
             }
-            Thing::Listener(path) => match self.in_runtime_dir(path) {
+            Thing::Bound(path) if self.bound.contains(path) => Some(path.to_owned()),
+            Thing::Listener(path) | Thing::Bound(path) => match self.in_runtime_dir(path) {
                 Some(name) => Some(self.host.runtime_dir.join(name)),
                 None => named(Named::Listener(path.to_owned()), path.to_owned()),
             },
@@ -331,7 +379,8 @@ fn device_of(port: &Port) -> Option<Named> {
     match port.settings.own().end() {
         End::Device { device, netns } => {
             let kind = port.kind().as_str();
-            Some(Named::Device { kind, name: device.to_owned(), netns: netns.map(str::to_owned) })
+            let keys = port.settings.own().to_json().to_string();
+            Some(Named::Device { kind, name: device.to_owned(), netns: netns.map(str::to_owned), keys })
         }
         _ => None,
     }
@@ -346,9 +395,104 @@ pub(super) fn port(name: &str, keys: &serde_json::Map<String, serde_json::Value>
     config.ports.remove(&name)
 }
 
-/// Returns the path in the real path of its folder, so that the same file has one name.
-pub(super) fn real(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-    folder.zip(path.file_name()).map_or_else(|| path.clone(), |(folder, name)| folder.join(name))
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+
+    use super::*;
+
+    /// What is allowed by a configuration file, and grants, in a folder of the test's own.
+    struct Scene {
+        dir: tempfile::TempDir,
+        grants: File,
+    }
+
+    impl Scene {
+        fn new(config: &str) -> (Self, Allowed) {
+            let grants = rustix::fs::memfd_create("grants", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
+            let scene = Self { dir: tempfile::tempdir().expect("a folder"), grants: grants.into() };
+            fs::create_dir(scene.path("run")).expect("a folder");
+            scene.write(config);
+            let grants = scene.grants.try_clone().expect("a descriptor");
+            let host = Host::here(&scene.path("run"));
+            let allowed = Allowed::new(Some(scene.path("c.toml")), host, Some(grants));
+            (scene, allowed)
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            real(self.dir.path()).canonicalize().expect("a folder").join(name)
+        }
+
+        fn write(&self, config: &str) {
+            fs::write(self.path("new"), config)
+                .and_then(|()| fs::rename(self.path("new"), self.path("c.toml")))
+                .expect("a file");
+        }
+
+        fn grant(&mut self, line: &serde_json::Value) {
+            writeln!(self.grants, "{line}").expect("memory");
+        }
+    }
+
+    fn wanted(keys: &serde_json::Value) -> Port {
+        port("p", keys.as_object().expect("keys")).expect("a port")
+    }
+
+    #[test]
+    fn a_device_is_allowed_with_the_keys_that_were_named_or_granted_and_with_no_others() {
+        let (mut scene, mut allowed) = Scene::new(
+            "[switch.a]\n[port.p]\nswitch = \"a\"\nkind = \"xdp\"\ndevice = \"eth0\"\nqueues = 2\n[port.t]\nswitch = \"a\"\nkind = \"tap\"\n",
+        );
+        let xdp = |host: bool| serde_json::json!({ "switch": "any", "kind": "xdp", "device": "eth0", "queues": 2, "host": host });
+        allowed.judge(Thing::Device(&wanted(&xdp(true)))).expect("it is named");
+        let why = allowed.judge(Thing::Device(&wanted(&xdp(false)))).expect_err("other frames");
+        assert!(why.contains("device \"eth0\" with other keys than were allowed"), "{why}");
+        for other in [
+            serde_json::json!({ "switch": "any", "kind": "xdp", "device": "eth0" }),
+            serde_json::json!({ "switch": "any", "kind": "xdp", "device": "eth0", "queues": 2, "mode": "generic" }),
+            serde_json::json!({ "switch": "any", "kind": "tap", "device": "t", "mtu": 9000 }),
+        ] {
+            allowed.judge(Thing::Device(&wanted(&other))).expect_err("not named");
+        }
+        // Addresses are the switch's.
+        let tap = serde_json::json!({ "switch": "any", "kind": "tap", "device": "t", "mac": ["52:54:00:00:00:01"] });
+        allowed.judge(Thing::Device(&wanted(&tap))).expect("it is named");
+        scene.grant(&serde_json::json!({ "port": "p", "keys": xdp(false) }));
+        allowed.judge(Thing::Device(&wanted(&xdp(false)))).expect("it was granted");
+    }
+
+    #[test]
+    fn what_was_allowed_wholesale_is_refused_once_the_file_takes_it_back_but_sockets_are_removed() {
+        let any = "[privileged]\nrequests = \"any\"\n[switch.a]\n";
+        let (scene, mut allowed) = Scene::new(any);
+        let [first, other] = ["first.sock", "other.sock"].map(|name| scene.path(name));
+        let tap = wanted(&serde_json::json!({ "switch": "any", "kind": "tap", "device": "t" }));
+        for thing in [Thing::Listener(&first), Thing::Peer(&other), Thing::Device(&tap), Thing::Namespace("n")] {
+            allowed.judge(thing).unwrap_or_else(|why| panic!("{why}"));
+        }
+        scene.write("[switch.a]\n");
+        for thing in [Thing::Listener(&first), Thing::Peer(&other), Thing::Device(&tap), Thing::Namespace("n")] {
+            allowed.judge(thing).expect_err("not any more");
+        }
+        assert_eq!(allowed.judge(Thing::Bound(&first)), Ok(first));
+        allowed.judge(Thing::Bound(&other)).expect_err("it was never bound");
+    }
+
+    #[test]
+    fn the_runtime_directory_gets_only_so_many_files() {
+        let (scene, mut allowed) = Scene::new("");
+        let path = |number: usize| scene.path("run").join(format!(".inflight-{number}"));
+        let mut made = 0;
+        while allowed.take_room(&path(made)).is_ok() {
+            fs::write(path(made), "").expect("a file");
+            made += 1;
+            assert!(made <= super::super::room::FILES_MOST);
+        }
+        assert_eq!(made, super::super::room::FILES_MOST);
+        allowed.take_room(&path(0)).expect("it is there already");
+        allowed.take_room(&scene.path("elsewhere")).expect("not in the directory");
+        fs::remove_file(path(0)).expect("it is there");
+        allowed.take_room(&path(0)).expect("one has gone");
+    }
 }

@@ -1,26 +1,27 @@
 //! The opener: does for the switch what that may not do itself, if somebody has allowed it.
 //!
-//! - `allowed`: what the configuration file names, and what administrators have granted since.
+//! - `allowed`: what the configuration file names, and what administrators have granted since. `room`: how much that may be in the runtime directory.
 
 mod allowed;
+mod room;
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use parking_lot::Mutex;
 use ringway_config::Host;
 use ringway_config::kinds::finding::{answer_about_device, answer_about_namespace};
 use ringway_keeper::NotStarted;
-use ringway_keeper::opener::{Answered, Ask, Kind, Refusal, Reply, Said, open_here, run};
+use ringway_keeper::opener::{Answered, Ask, Kind, Refusal, Reply, Said, open_here, open_named, real, run};
 use ringway_port::{answer_about_buffer, answer_about_socket, start_closer_for_switch};
 use ringway_port_device::answer_about_tags;
 use ringway_port_vhost_user::answer_about_record;
 
-use allowed::{Allowed, Thing, real};
+use allowed::{Allowed, Thing};
 
 /// What an opener is for.
 #[derive(Debug)]
@@ -55,21 +56,33 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
         let refused = |text| Refusal { text, errno: None, kind: Some(Kind::PermissionDenied) };
         allowed.lock().judge(thing).map_err(refused)
     };
+    let take_room = |path: &Path| {
+        let refused = |text| Refusal { text, errno: None, kind: None };
+        allowed.lock().take_room(path).map_err(refused)
+    };
+    let about_socket = |ask: Ask, socket| {
+        let keeper = allowed.lock().keeper_socket();
+        answer_about_socket(&ask, socket, &keeper)
+    };
     match ask {
         Ask::Bind { path, access } => {
             let path = judge(Thing::Listener(&real(path)))?;
-            answer_about_socket(&Ask::Bind { path, access: access.clone() }, file)
+            take_room(&path)?;
+            about_socket(Ask::Bind { path, access: access.clone() }, file)
         }
         Ask::Remove { path, identity } => {
-            let path = judge(Thing::Listener(&real(path)))?;
-            answer_about_socket(&Ask::Remove { path, identity: *identity }, file)
+            let path = judge(Thing::Bound(&real(path)))?;
+            about_socket(Ask::Remove { path, identity: *identity }, file)
         }
         Ask::Connect { path } => {
             let path = judge(Thing::Peer(&real(path)))?;
-            answer_about_socket(&Ask::Connect { path }, file)
+            about_socket(Ask::Connect { path }, file)
         }
         Ask::Read { path } => {
-            let file = open_here(&judge(Thing::File(&real(path)))?).map_err(|why| Refusal::from(&why))?;
+            let (path, is_own) = (real(path), allowed.lock().is_own(&real(path)));
+            let path = judge(Thing::File(&path))?;
+            // Who can write to the folder of the configuration is an administrator.
+            let file = if is_own { open_here(&path) } else { open_named(&path) }.map_err(|why| Refusal::from(&why))?;
             Ok(Reply { said: Said::Done, files: vec![file.into()] })
         }
         Ask::ReadState { older } => {
@@ -77,9 +90,20 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             let file = state.open_to_read(*older).map_err(|why| Refusal::from(&why))?;
             Ok(Reply { said: Said::Done, files: vec![file.into()] })
         }
+        Ask::LockState => {
+            let (state, _) = allowed.lock().kept();
+            let refused = |text| Refusal { text, errno: None, kind: Some(Kind::AddrInUse) };
+            let lock = state.lock_here().map_err(refused)?;
+            Ok(Reply { said: Said::Done, files: lock.map(Into::into).into_iter().collect() })
+        }
+        Ask::RefuseState { older } => {
+            let (state, _) = allowed.lock().kept();
+            state.put_aside(*older).map(|path| Said::Aside(path).into()).map_err(|why| Refusal::from(&why))
+        }
         Ask::State => write_state(allowed, file).map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why)),
         Ask::Record { path, size } => {
             let path = judge(Thing::Record(&real(path)))?;
+            take_room(&path)?;
             answer_about_record(&Ask::Record { path, size: *size })
         }
         Ask::EndRecord { path, identity, keep } => {
@@ -100,9 +124,11 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             Ok(answer_about_namespace(name).into())
         }
         #[cfg(feature = "programs")]
+        Ask::FindCompiler => ringway_forwarding::find_compiler_for_switch(),
+        #[cfg(feature = "programs")]
         Ask::Compile => ringway_forwarding::start_compiler_for_switch(),
         #[cfg(not(feature = "programs"))]
-        Ask::Compile => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
+        Ask::FindCompiler | Ask::Compile => Err(Refusal::from(&io::Error::from(io::ErrorKind::Unsupported))),
     }
 }
 

@@ -5,16 +5,19 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use ringway_forwarding::{
     Bounds, COMPILER, COMPILER_MEMORY, COMPILER_TIME, MODULE_MAX, NO_MEMORY, NotCompiled, REFUSED, TOO_MUCH_MEMORY,
     compile,
 };
+use ringway_sandbox::{Files, give_up_all_but_computing, give_up_files};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
-use rustix::io::read;
+use rustix::io::{Errno, read};
 use rustix::process::{
     Resource, Rlimit, Signal, getpriority_process, getrlimit, set_parent_process_death_signal, setpriority_process,
     setrlimit,
@@ -63,7 +66,7 @@ fn there(place: *mut u8, bytes: usize) -> *mut u8 {
 /// Returns the exit code for a lack of so many bytes of memory. Allocates nothing.
 fn without_memory(bytes: usize) -> u8 {
     let mut text = [0; 32];
-    let read = open(c"/proc/self/statm", OFlags::RDONLY, Mode::empty()).and_then(|file| read(&file, &mut text));
+    let read = SIZE.get().map_or(Err(Errno::BADF), |file| read(file, &mut text));
     // The first number is the address space in pages.
     let digits = text[..read.unwrap_or(0)].iter().take_while(|digit| digit.is_ascii_digit());
     let pages = digits.fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
@@ -72,6 +75,9 @@ fn without_memory(bytes: usize) -> u8 {
     // The allocator asks for more than it was asked for.
     if wanted > limit - limit / 8 { TOO_MUCH_MEMORY } else { NO_MEMORY }
 }
+
+/// The process's size, as the kernel knows it: read once. What is open can be read when nothing else can be opened.
+static SIZE: OnceLock<OwnedFd> = OnceLock::new();
 
 /// Pollers have their processors first.
 const NICENESS: i32 = 10;
@@ -123,6 +129,11 @@ fn bound_itself() -> io::Result<Bounds> {
     if reader[0].revents().contains(PollFlags::ERR) {
         return Err(ErrorKind::BrokenPipe.into());
     }
+    // The library asks the kernel at the first call, by one that is given up.
+    let _ = rustix::param::page_size();
+    let _ = open(c"/proc/self/statm", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(|file| SIZE.set(file));
+    // A machine may not have them: then it has the user's files and all system calls, as before.
+    let _ = (give_up_files(&Files::default()), give_up_all_but_computing());
     Ok(Bounds { time, memory })
 }
 

@@ -17,17 +17,21 @@ mod turns;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 pub use bounds::{Bounds, NO_MEMORY, REFUSED, TOO_MUCH_MEMORY};
 pub use place::COMPILER;
 
-use ringway_keeper::opener::{Answered, Opener, Refusal, Reply, Said, of_process};
+use ringway_keeper::opener::{Answered, Ask, Opener, Refusal, Reply, Said, of_process};
 
 use crate::limits::{COMPILER_WAIT, MACHINE_CODE_MAX};
 use crate::text;
 use crate::unacceptable::Unacceptable;
 use process::End;
 use turns::Turn;
+
+/// Longest wait for the opener to look.
+const FOUND_WITHIN: Duration = Duration::from_secs(5);
 
 /// A compiler of modules. Its machine code runs in this process: it is trusted as this program itself is.
 #[derive(Clone, Debug)]
@@ -49,7 +53,12 @@ impl Compiler {
     /// The module cannot be compiled, or there is no compiler.
     pub(crate) fn compile(&self, module: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, Unacceptable> {
         match self {
-            Compiler::Installed => run(&place::installed()?, &of_process(), module, stop),
+            Compiler::Installed => {
+                let opener = of_process();
+                // The opener may look into folders that this process may not.
+                let program = if opener.is_asked() { found_by(&opener)? } else { place::installed()? };
+                run(&program, &opener, module, stop)
+            }
             Compiler::At(program) => run(program, &Opener::default(), module, stop),
             #[cfg(feature = "compiler")]
             Compiler::Here => crate::compile::compile(module).map_err(|why| bounds::refused(&why.to_string())),
@@ -62,6 +71,7 @@ impl Compiler {
     /// Why there is none.
     pub fn look(&self) -> Result<(), Unacceptable> {
         match self {
+            Compiler::Installed if of_process().is_asked() => found_by(&of_process()).map(drop),
             Compiler::Installed => place::installed().map(drop),
             Compiler::At(program) if program.is_file() => Ok(()),
             Compiler::At(program) => Err(Unacceptable::system(&format!("{}: it is no file", program.display()))),
@@ -69,6 +79,23 @@ impl Compiler {
             Compiler::Here => Ok(()),
         }
     }
+}
+
+/// Has the opener look for the compiler that is installed. Returns its name: where it is, the opener knows.
+fn found_by(opener: &Opener) -> Result<PathBuf, Unacceptable> {
+    match opener.ask_done(&Ask::FindCompiler, &[], FOUND_WITHIN) {
+        Some(Err(why)) => Err(Unacceptable::system(&why.to_string())),
+        _ => Ok(COMPILER.into()),
+    }
+}
+
+/// Does what the switch asks the opener: looks for the compiler that is installed.
+///
+/// # Errors
+/// There is none.
+pub fn find_for_switch() -> Answered {
+    let found = place::installed().map(|_| Said::Done.into());
+    found.map_err(|why| Refusal { text: why.to_string(), errno: None, kind: None })
 }
 
 /// Does what the switch asks the opener: starts the compiler that is installed.

@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use ringway_keeper::opener::{Ask, Opener};
@@ -98,10 +99,19 @@ pub(super) fn start_for_switch(program: &Path) -> io::Result<Vec<OwnedFd>> {
     static RUNNING: AtomicUsize = AtomicUsize::new(0);
     let running = Counted::one_of(&RUNNING, FOR_SWITCH_MOST)?;
     let (reads, ended) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-    let mut process = Process::start(program)?;
-    let pipes = [process.stdin.take(), process.stdout.take(), process.stderr.take()];
+    let (said, started) = channel();
+    let program = program.to_owned();
+    // It ends with the thread that has started it: this one, which stays as long as it runs.
     let watch = move || {
         let _running = running;
+        let mut process = match Process::start(&program) {
+            Ok(process) => process,
+            Err(why) => {
+                let _ = said.send(Err(why));
+                return;
+            }
+        };
+        let _ = said.send(Ok([process.stdin.take(), process.stdout.take(), process.stderr.take()]));
         let pidfd = process.ended.as_fd();
         let mut ends = [PollFd::new(&pidfd, PollFlags::IN), PollFd::new(&ended, PollFlags::empty())];
         while let Ok(0) | Err(Errno::INTR) = poll(&mut ends, None) {}
@@ -113,6 +123,7 @@ pub(super) fn start_for_switch(program: &Path) -> io::Result<Vec<OwnedFd>> {
         }
     };
     std::thread::Builder::new().name("compiler".to_owned()).spawn(watch)?;
+    let pipes = started.recv().unwrap_or_else(|_| Err(ErrorKind::BrokenPipe.into()))?;
     Ok(pipes.into_iter().flatten().map(OwnedFd::from).chain([reads]).collect())
 }
 
@@ -286,7 +297,40 @@ fn keep_ended_children() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use ringway_testing::{skip, until, until_some};
+
     use super::*;
+
+    #[test]
+    fn a_compiler_outlives_the_thread_that_was_asked_for_it() {
+        let setpriv = "/usr/bin/setpriv";
+        if !Path::new(setpriv).exists() {
+            skip!("setpriv (util-linux) is not installed");
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let program = dir.path().join("compiler");
+        // As the compiler does, it ends with its parent.
+        let script = format!("#!/bin/sh\nexec {setpriv} --pdeathsig KILL /bin/sh -c 'echo ready; read line; exit 7'\n");
+        std::fs::write(&program, script).expect("a file");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+        let asked = std::thread::spawn(move || {
+            // Another test may just have started a process, which has the file open for a moment.
+            let files = until_some("it can be executed", || start_for_switch(&program).ok());
+            let mut process = Process::started(files).expect("four files");
+            let mut said = Vec::new();
+            until("it has set itself up", || {
+                read(&mut process.stdout, &mut said, 16).expect("a pipe");
+                said == b"ready\n"
+            });
+            process
+        });
+        let mut process = asked.join().expect("it runs");
+        write(&mut process.stdin, &mut &b"go\n"[..]);
+        until("it has ended", || process.wait(LOOK_EVERY).expect("a pipe"));
+        assert_eq!(process.status().expect("its status").code(), Some(7));
+    }
 
     const LONG: Duration = Duration::from_secs(1 << 20);
 

@@ -44,7 +44,8 @@ impl Grants {
     /// # Errors
     /// It is none, or there is no room: the reason, for users.
     pub(super) fn add(&mut self, line: &[u8]) -> Result<(), String> {
-        if line.is_empty() || line.contains(&b'\n') {
+        // Openers read up to the first zero, behind which they have their own notes.
+        if line.is_empty() || line.iter().any(|byte| matches!(byte, 0 | b'\n')) {
             return Err("what was granted is no line".to_owned());
         }
         if self.lines.contains(line) {
@@ -60,5 +61,24 @@ impl Grants {
         self.bytes += whole.len();
         self.lines.insert(line.to_owned());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_would_hide_later_ones_is_refused() {
+        let mut grants = Grants::new().expect("memory");
+        for line in [&b""[..], b"a\nb", b"a\0b", b"\0"] {
+            assert!(grants.add(line).is_err(), "{line:?}");
+        }
+        assert_eq!(grants.add(b"c"), Ok(()));
+        let mut bytes = [0; 8];
+        let read = grants.file().and_then(|file| file.read_at(&mut bytes, 0)).expect("the file");
+        assert_eq!(&bytes[..read], b"c\n");
     }
 }

@@ -582,7 +582,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             return;
         }
         let Some(mut upgrade) = self.upgrade.take() else {
-            if let Some(request) = self.requests.as_mut().and_then(|requests| requests.next(&mut self.grants)) {
+            let own: Vec<_> = serving.opening.number().into_iter().chain([serving.switch.number()]).collect();
+            if let Some(request) = self.requests.as_mut().and_then(|requests| requests.next(&mut self.grants, &own)) {
                 self.begin_upgrade(request);
             }
             return;

@@ -53,6 +53,11 @@ impl Opening {
         self.process.as_ref().map(|process| &process.process)
     }
 
+    /// Its process's number.
+    pub(super) fn number(&self) -> Option<u32> {
+        self.process.as_ref().map(Switch::number)
+    }
+
     /// Whether the switch is to be told something.
     pub(super) fn sends(&self) -> bool {
         self.untold && self.tell_at.is_none()

@@ -70,8 +70,9 @@ impl Requests {
         self.asking.as_ref().map(|(_, until)| *until)
     }
 
-    /// Returns a request to upgrade that has come. Takes grants.
-    pub(super) fn next(&mut self, grants: &mut Grants) -> Option<Request> {
+    /// Returns a request to upgrade that has come. Takes grants. `own`: the numbers of the processes that the keeper has started. They are the daemon's user's,
+    /// too, and a client may have taken one over.
+    pub(super) fn next(&mut self, grants: &mut Grants, own: &[u32]) -> Option<Request> {
         if self.asking.is_none()
             && let Ok(client) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         {
@@ -88,9 +89,12 @@ impl Requests {
             Ok(received) => received,
         };
         let me = rustix::process::geteuid();
-        let may = sockopt::socket_peercred(&client).is_ok_and(|peer| peer.uid.is_root() || peer.uid == me);
+        let peer = sockopt::socket_peercred(&client);
+        let may = peer.is_ok_and(|peer| peer.uid.is_root() || peer.uid == me);
+        // It connects for the switch where the switch says.
+        let is_own = peer.is_ok_and(|peer| own.iter().any(|own| i64::from(*own) == i64::from(peer.pid.as_raw_pid())));
         let said = match (&bytes[..length], files.into_iter().next()) {
-            _ if !may => Answer::refused("only root and the switch's own user may ask for that"),
+            _ if !may || is_own => Answer::refused("only root and the switch's own user may ask for that"),
             (bytes, Some(executable)) if *bytes == UPGRADE || *bytes == REPLACE => {
                 return Some(Request { is_for_keeper: *bytes == REPLACE, executable, client });
             }
@@ -147,4 +151,29 @@ impl Request {
 
 pub(super) fn answer(client: impl AsFd, said: &Answer) {
     let _ = send(client, &said.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_testing::file::directory;
+    use rustix::net::{connect, recv};
+
+    use super::*;
+
+    #[test]
+    fn processes_of_the_keeper_itself_are_granted_nothing_though_their_user_may_ask() {
+        let dir = directory();
+        let path = dir.path().join("keeper.sock");
+        let (mut requests, mut grants) = (Requests::listen(&path).expect("a socket"), Grants::new().expect("memory"));
+        for (own, done) in [(vec![1, std::process::id()], false), (vec![1], true)] {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+            let socket = socket.expect("a socket");
+            connect(&socket, &SocketAddrUnix::new(&path).expect("a path")).expect("it listens");
+            send(&socket, &[&GRANT[..], b"line"].concat(), SendFlags::empty()).expect("it is sent");
+            assert!(requests.next(&mut grants, &own).is_none());
+            let mut bytes = [0; 256];
+            let (_, length) = recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT).expect("an answer");
+            assert_eq!(Answer::decode(&bytes[..length]).map(|answer| answer.done), Some(done), "{own:?}");
+        }
+    }
 }

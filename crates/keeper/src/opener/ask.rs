@@ -51,7 +51,7 @@ pub enum Ask {
         port: String,
         /// Its keys, as in the configuration.
         keys: serde_json::Map<String, serde_json::Value>,
-        /// The namespace that the device has to be in, if it was a process's. The process's folder is beside this.
+        /// The namespace that the device has to be in, if it was a process's. The file `stat` of the process's folder is beside this.
         only: Option<Place>,
         /// The places of devices of this kind that predecessors left, and that are open already.
         left: Vec<String>,
@@ -78,6 +78,8 @@ pub enum Ask {
         /// The bytes: 4 MiB at most, 128 KiB of a pipe.
         bytes: u32,
     },
+    /// Look for the compiler of forwarding programs. The answer is [`Said::Done`].
+    FindCompiler,
     /// Start the compiler of forwarding programs. The answer is [`Said::Done`], with its standard input, output and error, and a pipe that says how
     /// it ended: the raw status, four bytes. It is ended when nobody has the pipe's other end any more.
     Compile,
@@ -87,6 +89,13 @@ pub enum Ask {
     State,
     /// Open the state file for reading. The answer is [`Said::Done`], with the file.
     ReadState {
+        /// That of the runtime directory, where the configuration names another one.
+        older: bool,
+    },
+    /// Open the file that is locked against another daemon with the same state file, and lock it. The answer is [`Said::Done`], with the file, if it needs one.
+    LockState,
+    /// Rename the state file, which cannot be used. The answer is [`Said::Aside`].
+    RefuseState {
         /// That of the runtime directory, where the configuration names another one.
         older: bool,
     },
@@ -113,7 +122,7 @@ pub enum Ask {
 pub struct Place {
     /// Device and inode of its file.
     pub identity: Identity,
-    /// The number of the process whose it is. The process's folder is beside the message.
+    /// The number of the process whose it is. The process's file is beside the message.
     pub process: Option<u32>,
 }
 
@@ -122,6 +131,8 @@ pub struct Place {
 pub enum Said {
     /// What was asked for.
     Done,
+    /// The file has this path now.
+    Aside(PathBuf),
     /// The socket is bound, and its path is this.
     Bound(Option<Identity>),
     /// The device is open.
@@ -130,10 +141,10 @@ pub enum Said {
         place: String,
         /// What its descriptors do not say. `None`: a predecessor left it at that place, and no descriptor is beside this.
         note: Option<String>,
-        /// Its namespace, if it is not the daemon's. A process's folder is the last file.
+        /// Its namespace, if it is not the daemon's. A process's file `stat` is the last file.
         namespace: Option<Place>,
     },
-    /// The namespace, if there is one. A process's folder is not beside this.
+    /// The namespace, if there is one. A process's file is not beside this.
     Namespace(Option<Place>),
 }
 

@@ -4,6 +4,7 @@
 //! - [`Ask`] and [`Reply`]: what the switch asks, and the answer, as JSON after a number. Files are beside both.
 //! - [`Opener`]: the switch's side. The default has no opener: this process opens for itself.
 //! - [`open_to_read`]: files of the configuration, which parts of the program read that know of no switch.
+//! - [`find_without_links`], [`open_named`]: what the opener finds at a path whose folder somebody else can write to.
 //! - [`run`]: the opener's side: a thread for each question, because the kernel may take long to answer.
 //!
 //! Whatever the switch asks may be forged. The opener looks up what it may have ([`run`] leaves that to its caller).
@@ -14,6 +15,6 @@ mod server;
 mod switch;
 
 pub use ask::{Access, Ask, Identity, Kind, Place, Refusal, Reply, Said};
-pub use files::{of_process, open_here, open_to_read, use_in_process};
+pub use files::{find_without_links, of_process, open_here, open_named, open_to_read, place_of, real, use_in_process};
 pub use server::{Answered, run};
 pub use switch::Opener;

@@ -68,14 +68,23 @@ fn serve(socket: OwnedFd, name: &CStr, answer: impl Fn(Ask, Vec<OwnedFd>) -> Ans
             continue;
         }
         let (to, by, all) = (Arc::clone(&socket), Arc::clone(&answer), Arc::clone(&running));
+        let place = Place(all);
         let run = move || {
+            let _place = place;
             say(&to, token, by(ask, files));
-            all.fetch_sub(1, Ordering::AcqRel);
         };
         if let Err(why) = std::thread::Builder::new().name("open".to_owned()).spawn(run) {
-            running.fetch_sub(1, Ordering::AcqRel);
             say(&socket, token, Err(Refusal::from(&why)));
         }
+    }
+}
+
+/// One of the places for questions. A panic gives it back, too.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -108,5 +117,37 @@ fn say(socket: &OwnedFd, token: u64, answered: Answered) {
         && why != Errno::PIPE
     {
         say(socket, token, Err(Refusal::from(&why.into())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::super::ask::Said;
+    use super::super::switch::Opener;
+    use super::*;
+
+    #[test]
+    fn questions_whose_answers_panic_take_no_places_for_ever() {
+        let (near, far) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("sockets");
+        let answer = |ask, _| match ask {
+            Ask::Compile => panic!("as a defect would"),
+            _ => Ok(Said::Done.into()),
+        };
+        std::thread::spawn(move || serve(far, c"opener", answer));
+        // Those that panic are not answered.
+        let mut bytes = Vec::new();
+        serde_json::to_writer(&mut bytes, &Ask::Compile).expect("a question");
+        for token in 0..2 * THREADS_MOST as u64 {
+            let question = [&token.to_ne_bytes()[..], &bytes].concat();
+            send_bytes(&near, &question, &[], SendFlags::empty()).expect("it is sent");
+        }
+        let opener = Opener::absent();
+        opener.is_at(near);
+        opener.listen();
+        let ask = || opener.ask_done(&Ask::Closer, &[], ringway_testing::PATIENCE).expect("an opener");
+        ringway_testing::until("others are answered", || ask().is_ok());
     }
 }

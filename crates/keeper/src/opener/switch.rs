@@ -71,6 +71,12 @@ impl Opener {
         socket.into_iter().for_each(|socket| start(asked, socket));
     }
 
+    /// Returns true if there is one, though it may have ended.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Asks, and waits for the answer at most so long. `None`: there is no opener, and this process opens for itself.
     pub fn ask(&self, ask: &Ask, files: &[BorrowedFd<'_>], within: Duration) -> Option<io::Result<Reply>> {
         let asked = self.0.as_ref()?;

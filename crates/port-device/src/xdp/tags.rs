@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ringway_keeper::opener::{Answered, Ask, Refusal, Said, of_process};
 use ringway_netdevice::requests::{name_of, set_features, tag_features, tag_removal};
+use rustix::net::sockopt;
 
 /// Longest wait for the opener, which waits for the kernel's lock of network devices.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
@@ -81,7 +82,8 @@ impl Drop for Tags {
 /// The question is about something else.
 pub fn answer_about_tags(ask: &Ask, requests: Option<OwnedFd>) -> Answered {
     match (ask, requests) {
-        (&Ask::Tags { device, features }, Some(requests)) => {
+        // What a device file makes of the requests, it says itself.
+        (&Ask::Tags { device, features }, Some(requests)) if sockopt::socket_domain(&requests).is_ok() => {
             restore(device, requests.as_fd(), features);
             Ok(Said::Done.into())
         }
@@ -100,7 +102,18 @@ fn restore(device: u32, requests: BorrowedFd<'_>, features: u128) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
+
+    #[test]
+    fn requests_are_made_at_sockets_only() {
+        let ask = Ask::Tags { device: 1, features: 0 };
+        let file = File::open("/dev/null").expect("a device file").into();
+        assert!(answer_about_tags(&ask, Some(file)).is_err() && answer_about_tags(&ask, None).is_err());
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket").into();
+        assert!(answer_about_tags(&ask, Some(socket)).is_ok());
+    }
 
     #[test]
     fn a_device_that_goes_on_taking_tags_out_is_refused_with_what_to_do() {

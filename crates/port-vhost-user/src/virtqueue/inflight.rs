@@ -52,6 +52,7 @@ use ringway_memory::{Kept, MapError, Mapping, OverQuota, Quota};
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags, SealFlags, flock};
 use rustix::io::Errno;
 
+use crate::settings::MOST_QUEUES;
 use ringway_port::guest::{Area, check_backing};
 use ringway_runtime::warn_limited;
 
@@ -227,7 +228,7 @@ fn open_anew(path: &Path, size: u64) -> io::Result<OwnedFd> {
 /// The kernel refuses, or the question is about something else.
 pub fn answer_about_record(ask: &Ask) -> Answered {
     let files = match ask {
-        Ask::Record { path, size } if *size <= bytes(u16::MAX) => open_here(path, *size).map(|file| vec![file]),
+        Ask::Record { path, size } if *size <= bytes(2 * MOST_QUEUES) => open_here(path, *size).map(|file| vec![file]),
         Ask::EndRecord { path, identity, keep } => {
             end_here(path, *identity, *keep);
             Ok(Vec::new())

@@ -4,12 +4,14 @@
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ringway_keeper::Link;
-use ringway_keeper::opener::{Access, Answered, Ask, Identity, Opener, Refusal, Said};
-use rustix::fs::{FileType, Mode};
+use ringway_keeper::opener::{
+    Access, Answered, Ask, Identity, Opener, Refusal, Said, find_without_links, place_of, real,
+};
+use rustix::fs::{FileType, Mode, fstat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with, sockopt};
 use rustix::pipe::fcntl_setpipe_size;
@@ -35,7 +37,7 @@ pub(super) fn bind_at(
 ) -> io::Result<Option<Identity>> {
     let ask = Ask::Bind { path: path.to_owned(), access: access.clone().into() };
     match opener.ask(&ask, &[socket.as_fd()], ANSWERED_WITHIN) {
-        None => bind_here(socket, path, || access.set(path)),
+        None => bind_here(socket, path, path, || access.set(path)),
         Some(reply) => match reply?.said {
             Said::Bound(identity) => Ok(identity),
             other => Err(io::Error::other(format!("the opener says {other:?}"))),
@@ -49,7 +51,7 @@ pub(super) fn bind_at(
 /// There is none, or the kernel or the opener refuses.
 pub(super) fn connect_at(opener: &Opener, socket: impl AsFd, path: &Path) -> io::Result<()> {
     match opener.ask_done(&Ask::Connect { path: path.to_owned() }, &[socket.as_fd()], ANSWERED_WITHIN) {
-        None => Ok(rustix::net::connect(socket, &SocketAddrUnix::new(path)?)?),
+        None => connect_here(socket, &real(path), None),
         Some(done) => done.map(drop),
     }
 }
@@ -68,26 +70,33 @@ pub fn remove_socket(keeper: &Link, path: &Path) {
     remove_at(&keeper.opener(), path, identity(path));
 }
 
-/// Does what the switch asks the opener about sockets.
+/// Does what the switch asks the opener about sockets. `never`: where the keeper listens to administrators, whom the listener sees in the opener.
 ///
 /// # Errors
 /// The kernel refuses, or the question is about something else.
-pub fn answer_about_socket(ask: &Ask, socket: Option<OwnedFd>) -> Answered {
+pub fn answer_about_socket(ask: &Ask, socket: Option<OwnedFd>, never: &Path) -> Answered {
     let no_socket = || Refusal::from(&io::Error::from(ErrorKind::InvalidInput));
     // What is done with it would be done with a file, too.
     let socket = socket.filter(|socket| sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX));
     let done = match ask {
         Ask::Bind { path, access } => {
-            let access = SocketAccess::from(access.clone());
-            bind_here(socket.ok_or_else(no_socket)?, path, || access.set(path)).map(Said::Bound)
+            let (access, socket) = (SocketAccess::from(access.clone()), socket.ok_or_else(no_socket)?);
+            // The switch has looked at the folder, too, or says so.
+            let folder = access.place(path).and_then(|_| folder_of(path));
+            let bound = folder.and_then(|folder| {
+                let held = place_in(&folder, path);
+                bind_here(socket, path, &held, || access.set(&held))
+            });
+            bound.map(Said::Bound)
         }
         Ask::Connect { path } => {
-            let address = SocketAddrUnix::new(&**path);
-            let connect = |address| rustix::net::connect(socket.ok_or(Errno::INVAL)?, &address);
-            address.and_then(connect).map(|()| Said::Done).map_err(io::Error::from)
+            // No peer of a port has another type.
+            let socket = socket.filter(|socket| sockopt::socket_type(socket) == Ok(SocketType::STREAM));
+            connect_here(socket.ok_or_else(no_socket)?, path, Some(never)).map(|()| Said::Done)
         }
         Ask::Remove { path, identity } => {
-            remove_own(path, Some(*identity));
+            // A folder that is not there has no socket either.
+            let _ = folder_of(path).map(|folder| remove_own(&place_in(&folder, path), Some(*identity)));
             Ok(Said::Done)
         }
         _ => Err(ErrorKind::InvalidInput.into()),
@@ -114,22 +123,64 @@ pub fn answer_about_buffer(bytes: u32, file: Option<OwnedFd>) -> Answered {
     widen().map(|()| Said::Done.into()).map_err(|why| Refusal::from(&why.into()))
 }
 
-/// Binds a socket to `path`, for this user alone until `open` has given the path to others.
-fn bind_here(socket: impl AsFd, path: &Path, open: impl FnOnce() -> io::Result<()>) -> io::Result<Option<Identity>> {
+/// Finds the folder of a path, so that everything is done in the same one, whatever becomes of the path.
+fn folder_of(path: &Path) -> io::Result<OwnedFd> {
+    find_without_links(path.parent().ok_or(ErrorKind::InvalidInput)?)
+}
+
+/// The path of a file in a folder that is held.
+fn place_in(folder: &OwnedFd, path: &Path) -> PathBuf {
+    place_of(folder).join(path.file_name().unwrap_or_default())
+}
+
+/// Binds a socket to `path`, for this user alone until `open` has given the path to others. `held`: the same in a folder that is held. The address is the path, as
+/// others see it.
+fn bind_here(
+    socket: impl AsFd,
+    path: &Path,
+    held: &Path,
+    open: impl FnOnce() -> io::Result<()>,
+) -> io::Result<Option<Identity>> {
     // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
     // (net/unix; unix(7) does not mention it).
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     let address = SocketAddrUnix::new(path)?;
     match bind(&socket, &address) {
         Err(Errno::ADDRINUSE) => {
-            remove_dead(path)?;
+            remove_dead(held).map_err(|why| named(path, held, why))?;
             bind(&socket, &address)?;
         }
         result => result?,
     }
-    let own = identity(path);
-    open().inspect_err(|_| remove_own(path, own))?;
+    let own = identity(held);
+    if own.is_none() || identity(path) != own {
+        return Err(io::Error::other(format!(
+            "somebody has put another folder in the place of that of {}",
+            path.display()
+        )));
+    }
+    open().inspect_err(|_| remove_own(held, own))?;
     Ok(own)
+}
+
+/// Connects a socket to the one at `path`: neither through a link, which who can write to the folder could place there, nor to the one at `never`, by whatever
+/// name.
+fn connect_here(socket: impl AsFd, path: &Path, never: Option<&Path>) -> io::Result<()> {
+    let found = find_without_links(path)?;
+    let about = fstat(&found)?;
+    if FileType::from_raw_mode(about.st_mode) != FileType::Socket {
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("{} is not a socket", path.display())));
+    }
+    if never.is_some_and(|never| identity(never) == Some((about.st_dev, about.st_ino))) {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    Ok(rustix::net::connect(socket, &SocketAddrUnix::new(place_of(&found))?)?)
+}
+
+/// Says the path as users know it.
+fn named(path: &Path, held: &Path, why: io::Error) -> io::Error {
+    let said = why.to_string().replace(&held.display().to_string(), &path.display().to_string());
+    if why.raw_os_error().is_some() { why } else { io::Error::new(why.kind(), said) }
 }
 
 /// Returns device and inode of a path.
@@ -175,9 +226,102 @@ impl From<Access> for SocketAccess {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
     use rustix::net::{listen, socket};
 
     use super::*;
+
+    fn connected(path: &Path, kind: SocketType, never: &Path) -> Result<(), ErrorKind> {
+        let socket = socket(AddressFamily::UNIX, kind, None).expect("a socket");
+        let ask = Ask::Connect { path: path.to_owned() };
+        let answered = answer_about_socket(&ask, Some(socket), never);
+        answered.map(drop).map_err(|why| io::Error::from(why).kind())
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_peers_socket_leads_nowhere() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().canonicalize().expect("a directory");
+        let path = |name: &str| dir.join(name);
+        let (own, other) = (path("own.sock"), path("other.sock"));
+        let listener = UnixListener::bind(&other).expect("a listener");
+        listener.set_nonblocking(true).expect("a flag");
+        std::fs::create_dir(path("folder")).expect("a folder");
+        symlink("folder", path("way")).expect("a link");
+        symlink("../other.sock", path("folder/own.sock")).expect("a link");
+        symlink(&other, &own).expect("a link");
+        for place in [&own, &path("folder/own.sock"), &path("way/../../other.sock")] {
+            assert!(connected(place, SocketType::STREAM, Path::new("/none")).is_err(), "{}", place.display());
+            assert!(connect_at(&Opener::default(), new_stream(), &own).is_err());
+        }
+        assert_eq!(listener.accept().map_err(|why| why.kind()).map(drop), Err(ErrorKind::WouldBlock));
+        assert_eq!(connected(&other, SocketType::STREAM, Path::new("/none")), Ok(()));
+        // The administrator's own links to folders are resolved where nobody else chooses the path.
+        connect_at(&Opener::default(), new_stream(), &path("way/../other.sock")).expect("it listens");
+        assert!([listener.accept(), listener.accept()].iter().all(Result::is_ok));
+    }
+
+    fn new_stream() -> OwnedFd {
+        socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket")
+    }
+
+    #[test]
+    fn the_keepers_socket_is_no_peers_by_whatever_name_and_type() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().canonicalize().expect("a directory");
+        let (keeper, other) = (dir.join("keeper.sock"), dir.join("other.sock"));
+        for kind in [SocketType::SEQPACKET, SocketType::STREAM] {
+            let listener = socket(AddressFamily::UNIX, kind, None).expect("a socket");
+            bind(&listener, &SocketAddrUnix::new(&keeper).expect("a path")).expect("it is bound");
+            listen(&listener, 8).expect("it listens");
+            std::fs::hard_link(&keeper, &other).expect("another name");
+            for path in [&keeper, &other, &dir.join("../").join(dir.file_name().expect("a name")).join("other.sock")] {
+                assert!(connected(path, kind, &keeper).is_err(), "{}", path.display());
+            }
+            // Of another socket, only the type is refused.
+            assert_eq!(connected(&keeper, kind, Path::new("/none")).is_ok(), kind == SocketType::STREAM);
+            for path in [&keeper, &other] {
+                std::fs::remove_file(path).expect("it is there");
+            }
+        }
+    }
+
+    #[test]
+    fn a_folder_that_somebody_replaces_gets_no_socket_and_loses_none() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().canonicalize().expect("a directory");
+        let (folder, moved, path) = (dir.join("folder"), dir.join("moved"), dir.join("folder/s"));
+        std::fs::create_dir(&folder).expect("a folder");
+        let held = folder_of(&path).expect("the folder");
+        std::fs::rename(&folder, &moved).and_then(|()| std::fs::create_dir(&folder)).expect("another folder");
+        let bound = bind_here(new_stream(), &path, &place_in(&held, &path), || panic!("it is not given away"));
+        assert!(bound.expect_err("another folder").to_string().contains("another folder in the place of"));
+        assert!(!moved.join("s").exists());
+        // What is removed is what was bound, where it was.
+        let stranger = identity(&path);
+        remove_own(&place_in(&held, &path), stranger);
+        assert_eq!(identity(&path), stranger);
+        symlink(&folder, dir.join("link")).expect("a link");
+        let ask = Ask::Remove { path: dir.join("link/s"), identity: stranger.expect("it is there") };
+        answer_about_socket(&ask, None, Path::new("/none")).expect("an answer");
+        assert_eq!(identity(&path), stranger, "a link on the way is not followed");
+    }
+
+    #[test]
+    fn a_socket_is_given_away_by_the_opener_only_where_nobody_else_can_replace_it() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().canonicalize().expect("a directory");
+        let access = SocketAccess { mode: Some(0o666), ..SocketAccess::default() };
+        let ask = Ask::Bind { path: dir.join("s"), access: access.into() };
+        for (mode, given) in [(0o777, false), (0o755, true)] {
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).expect("a mode");
+            let answered = answer_about_socket(&ask, Some(new_stream()), Path::new("/none"));
+            assert_eq!((answered.is_ok(), dir.join("s").exists()), (given, given), "{mode:o}");
+        }
+    }
 
     #[test]
     fn the_opener_widens_pipes_within_bounds_and_no_other_files() {
@@ -196,7 +340,7 @@ mod tests {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
             let bind = |open: &dyn Fn() -> io::Result<()>| {
                 let socket = socket(AddressFamily::UNIX, kind, None).expect("a socket");
-                bind_here(&socket, &path, open)?;
+                bind_here(&socket, &path, &path, open)?;
                 listen(&socket, 1)?;
                 Ok::<_, io::Error>(socket)
             };

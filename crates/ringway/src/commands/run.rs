@@ -12,7 +12,7 @@ use ringway_commands::out;
 use ringway_config::{Config, Host, LoadError, Loaded, load_text, load_with_doubts};
 use ringway_daemon::serve::{
     Event, FLUSH_WITHIN, Options, begin, check, check_version, configuration_left, give_up, give_up_ahead,
-    give_up_some, serve,
+    give_up_some, give_up_to_check, serve,
 };
 use ringway_daemon::{log, opener};
 use ringway_keeper::{Link, Predecessor, Role, State, carry};
@@ -90,14 +90,17 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     std::mem::forget(link.clone());
     let host = Host::here(&context.runtime_dir);
     if role == Some(Role::Check) {
+        // What was left is the present switch's, which may be in a client's hands.
+        give_up_to_check();
         return check_left(&link, args.config.as_deref(), &host);
     }
-    if link.predecessor().is_some()
-        && let Err(error) = give_up(&link)
-    {
-        complain("run", &error.to_string());
-        return ExitCode::FAILURE;
-    }
+    let claim = match link.predecessor().map(|_| give_up(&context.runtime_dir, &link)).transpose() {
+        Ok(claim) => claim.flatten(),
+        Err(error) => {
+            complain("run", &error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
     let deaths = begin(&link);
     give_up_some(&link, &deaths);
     let loaded = match &args.config {
@@ -132,6 +135,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         watchdog,
         keeper: link.clone(),
         deaths,
+        claim,
     };
     let served = serve(options, |event| tell(&link, watchdog.is_some(), event));
     if let Err(error) = &served {

@@ -1,8 +1,9 @@
 //! A daemon with an internal failure either ends or restarts the failed port. It never stays alive without working.
 
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::PathBuf;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,8 @@ use ringway_client::Port;
 use ringway_scenes::{
     Daemon, PATIENCE, PATIENCE_VARIABLE, Said, frame, receive, ringway, send, until, until_some, why_ended,
 };
-use ringway_testing::child::Ended;
+use ringway_testing::child::{Ended, children};
+use ringway_testing::file::directory;
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -36,8 +38,18 @@ impl Failing {
     }
 
     fn start_with(config: &str, variables: &[(&str, &str)], options: &[&str]) -> Self {
+        let mut failing = Self::launch(config, variables, options, None);
+        until("the daemon is ready", || failing.ended().is_none() && failing.run(&["status"]) == Some(0));
+        failing
+    }
+
+    /// Starts a daemon that fails at this point at its start.
+    fn launch(config: &str, variables: &[(&str, &str)], options: &[&str], failure: Option<(&str, &str)>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("inject")).unwrap();
+        if let Some((point, what)) = failure {
+            std::fs::write(dir.path().join("inject").join(point), what).unwrap();
+        }
         std::fs::write(dir.path().join("c.toml"), config).unwrap();
         let mut command = ringway();
         command.arg("run").arg("--config").arg(dir.path().join("c.toml"));
@@ -47,9 +59,7 @@ impl Failing {
         command.env("RINGWAY_INJECT", dir.path().join("inject")).envs(variables.iter().copied());
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
         let child = Ended(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
-        let mut failing = Self { child, dir };
-        until("the daemon is ready", || failing.ended().is_none() && failing.run(&["status"]) == Some(0));
-        failing
+        Self { child, dir }
     }
 
     fn inject(&self, point: &str, what: &str) {
@@ -666,4 +676,82 @@ fn a_disk_that_does_not_answer_keeps_nobody_from_changing_ports() {
     until("it is written", || std::fs::read_to_string(&state).unwrap().contains("weight = 2"));
     daemon.signal(Signal::TERM);
     until("the daemon ends", || daemon.ended() == Some(Some(0)));
+}
+
+/// The line of the only child with this name, in its status.
+fn child_says(daemon: &Failing, name: &str, line: &str) -> bool {
+    children(daemon.child.id(), name)
+        .iter()
+        .any(|child| std::fs::read_to_string(format!("/proc/{child}/status")).is_ok_and(|status| status.contains(line)))
+}
+
+const NO_CAPABILITY: &str = "CapEff:\t0000000000000000\n";
+
+#[test]
+fn a_switch_in_a_clients_hands_is_granted_nothing_by_a_link_in_the_place_of_a_peers_socket() {
+    let elsewhere = directory();
+    let (socket, monitor) = (elsewhere.path().join("p.sock"), elsewhere.path().join("monitor.sock"));
+    let monitor_listens = UnixListener::bind(&monitor).unwrap();
+    monitor_listens.set_nonblocking(true).unwrap();
+    symlink(&monitor, &socket).unwrap();
+    let config = format!(
+        "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"stream\"\nrole = \"client\"\nsocket = {socket:?}\n"
+    );
+    let daemon = Failing::start(&config, &[]);
+    let keeper = daemon.path("run/keeper.sock");
+    until("the keeper listens", || keeper.exists());
+    let line = r#"{"port":"q","keys":{"switch":"lan0","kind":"tap","device":"q"}}"#;
+    let grant = |path: &Path| {
+        daemon.inject("status", &format!("grant {} {line}", path.display()));
+        daemon.status();
+        let said = std::fs::read_to_string(daemon.path("inject/status.said")).unwrap();
+        assert!(said.starts_with("refused: "), "{}: {said}", path.display());
+    };
+    grant(&keeper);
+    std::fs::remove_file(&socket).unwrap();
+    symlink(&keeper, &socket).unwrap();
+    grant(&socket);
+    std::fs::remove_file(&socket).unwrap();
+    std::fs::hard_link(&keeper, &socket).unwrap_or_else(|why| println!("not on one file system: {why}"));
+    grant(&socket);
+    // The switch itself tried the link to the monitor all the time.
+    let _ = std::fs::remove_file(&socket);
+    let peer = UnixListener::bind(&socket).unwrap();
+    drop(peer.accept().unwrap());
+    assert_eq!(monitor_listens.accept().map_err(|why| why.kind()).map(drop), Err(ErrorKind::WouldBlock));
+}
+
+#[test]
+fn what_commands_changed_is_read_without_privileges_also_at_the_first_start() {
+    let mut daemon = Failing::launch("[switch.lan0]\n", &[], &[], Some(("read-state", "stall")));
+    until("the switch has given up", || child_says(&daemon, "ringway-switch", NO_CAPABILITY));
+    assert!(!daemon.path("run/control.sock").exists());
+    daemon.heal("read-state");
+    until("the daemon is ready", || daemon.ended().is_none() && daemon.run(&["status"]) == Some(0));
+}
+
+#[test]
+fn a_new_version_looks_at_what_is_kept_without_privileges() {
+    let daemon = Failing::start("[switch.lan0]\n", &[]);
+    daemon.inject("check", "stall");
+    std::thread::scope(|scope| {
+        let upgraded = scope.spawn(|| daemon.say(&["upgrade"]));
+        until("it has given up", || {
+            child_says(&daemon, "ringway-check", NO_CAPABILITY) && child_says(&daemon, "ringway-check", "Seccomp:\t2")
+        });
+        daemon.heal("check");
+        let said = upgraded.join().unwrap();
+        assert_eq!(said.code, Some(0), "{}", said.err);
+    });
+}
+
+#[test]
+fn a_switch_that_died_before_it_had_its_directory_has_a_successor() {
+    let mut daemon = Failing::launch("[switch.lan0]\n", &[], &[], Some(("claim", "abort")));
+    until("another one serves", || {
+        assert_eq!(daemon.ended(), None, "{}", daemon.log());
+        daemon.run(&["status"]) == Some(0)
+    });
+    assert!(daemon.log().contains("the switch died (signal 6)"), "{}", daemon.log());
+    assert!(child_says(&daemon, "ringway-switch", NO_CAPABILITY));
 }

@@ -1,14 +1,14 @@
 //! What happens while a program is compiled. The compiler is a script that waits.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use ringway_scenes::{Daemon, PATIENCE_VARIABLE, Said, binary, receive, send};
 use ringway_testing::child::Ended;
-use ringway_testing::{PATIENCE, until, until_some};
+use ringway_testing::{PATIENCE, skip, until, until_some};
 use rustix::process::Signal;
 
 use super::scene::table;
@@ -340,6 +340,30 @@ fn a_compiler_that_others_can_replace_is_not_used_and_the_check_of_a_configurati
         assert!(said.code == Some(code) && said.err.contains("neither in"), "{said:?}");
     }
     assert_eq!(checked("[switch.lan0]\n").code, Some(0), "no program, no compiler");
+}
+
+#[test]
+fn what_only_the_opener_may_look_at_is_found_and_seen_to_change() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("folders of other users need root");
+    }
+    let installed = Installed::new("exec $real");
+    // The copy's owner is trusted with the compiler beside it. The switch is root without a capability: it may not enter the folder.
+    fs::remove_file(installed.path("ringway")).unwrap();
+    fs::copy(binary(), installed.path("ringway")).unwrap();
+    let module = installed.path("a.wasm");
+    fs::write(&module, "no module").unwrap();
+    let stranger = Some(65534);
+    for place in ["", "ringway", "ringway-program-compiler"] {
+        chown(installed.path(place), stranger, stranger).unwrap();
+    }
+    fs::set_permissions(installed.path(""), Permissions::from_mode(0o700)).unwrap();
+    let daemon = installed.start("exec", &config(&module));
+    let detail = || daemon.status()["switches"][0]["program"]["detail"].to_string();
+    until("it is no module", || detail().contains("no WebAssembly module"));
+    installed.module("a.wasm", "first");
+    until("it is another one", || daemon.status()["switches"][0]["program"]["state"] == "running");
+    assert_eq!(counters(&daemon), ["first"]);
 }
 
 /// The compiler of a module that has this text stands still at a gate.

@@ -1,10 +1,12 @@
 //! What a program needs, as it was seen: a program is tried again when that has changed.
 
 use std::fs::metadata;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use ringway_config::ProgramKeys;
+use ringway_keeper::opener::open_to_read;
 
 /// What a file is: device, inode, size, and the times of its last change and of the last change of its inode.
 type FileState = Option<(u64, u64, u64, [i64; 4])>;
@@ -25,7 +27,12 @@ impl Seen {
     /// Looks at the files that a program needs. `can_load`: there is a compiler.
     pub fn now(keys: &ProgramKeys, can_load: bool) -> Self {
         let state = |path: &Path| {
-            let about = metadata(path).ok()?;
+            let about = metadata(path).or_else(|why| match why.kind() {
+                // The opener may look into folders that this process may not.
+                ErrorKind::PermissionDenied => open_to_read(path)?.metadata(),
+                _ => Err(why),
+            });
+            let about = about.ok()?;
             let times = [about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec()];
             Some((about.dev(), about.ino(), about.size(), times))
         };

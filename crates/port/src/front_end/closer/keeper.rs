@@ -169,8 +169,8 @@ pub fn end() {
         if keeper.held.is_empty() && keeper.takes.is_empty() && keeper.unclosed.is_empty() {
             keeper.has_ended = true;
             for mut child in keeper.children.drain(..) {
-                child.kill();
-                while !child.has_ended() && Instant::now() < until {
+                let is_killed = child.kill();
+                while is_killed && !child.has_ended() && Instant::now() < until {
                     std::thread::sleep(LOOK_EVERY);
                 }
             }
@@ -456,7 +456,7 @@ impl Keeper {
         CLOSED.notify_all();
         self.give_copies();
         // The old one may be stuck: it ends when it can, and is not waited for.
-        old.iter().for_each(Closer::kill);
+        old.iter().for_each(|old| _ = old.kill());
         old.retain_mut(|child| !child.has_ended());
         self.children.append(&mut old);
         // Not called here, with the keeper locked: they can need it.

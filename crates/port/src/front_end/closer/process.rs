@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::message::{ANY_FILES, ENDS_WITH_PARENT, Message, Taking, receive, receive_files, send};
 use crate::front_end::closing::{Process, are_closes_done, close_in_closer, take_in_closer};
@@ -39,12 +39,19 @@ struct Kept {
     outlives: bool,
 }
 
-/// Runs the closer in a process of its own. The switch is at the other end of the standard input.
-pub fn run() {
+/// Runs the closer in a process of its own. The switch is at the other end of the standard input. `give_up`: what it does without, once it has set itself up.
+pub fn run(give_up: impl FnOnce()) {
     detach();
-    if std::env::args_os().nth(1).is_some_and(|argument| argument == ENDS_WITH_PARENT) {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().is_some_and(|argument| argument == ENDS_WITH_PARENT) {
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        // It may have ended before.
+        let parent = getppid().map(|parent| parent.as_raw_pid());
+        if parent != arguments.next().and_then(|parent| parent.parse().ok()) {
+            return;
+        }
     }
+    give_up();
     if let Ok(socket) = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3) {
         serve(&Arc::new(socket));
     }

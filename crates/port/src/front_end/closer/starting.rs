@@ -65,7 +65,7 @@ pub fn start_for_switch(command: Command, socket: Option<OwnedFd>) -> Answered {
     });
     let start = move |mut command: Command, socket: OwnedFd| {
         // It ends with the thread that has started it, whatever the switch has told it.
-        command.arg(ENDS_WITH_PARENT);
+        command.arg(ENDS_WITH_PARENT).arg(std::process::id().to_string());
         let child = spawn(command, socket)?;
         let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         Ok::<_, io::Error>((child, process))
@@ -104,14 +104,14 @@ pub(super) enum Closer {
 }
 
 impl Closer {
-    /// Kills it, if this process may: another one ends when the switch has ended.
-    pub(super) fn kill(&self) {
+    /// Kills it, and returns true, if this process may: another one ends when the switch has ended.
+    pub(super) fn kill(&self) -> bool {
         // By no number: the switch may signal nobody by that.
         let opened = match self {
             Self::Child(child) => pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok(),
             Self::Other(process) => process.try_clone().ok(),
         };
-        let _ = opened.map(|process| pidfd_send_signal(process, Signal::KILL));
+        opened.is_some_and(|process| pidfd_send_signal(process, Signal::KILL).is_ok())
     }
 
     /// Returns true if it is known to have ended.
