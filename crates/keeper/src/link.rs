@@ -321,6 +321,12 @@ impl Link {
         self.begin_release(name).wait(time);
     }
 
+    /// Waits until the keeper has heard everything that was said so far, or the time has passed.
+    pub fn wait_until_heard(&self, time: Duration) {
+        // Nothing has this name.
+        self.release_within("", time);
+    }
+
     /// Has the keeper close what it holds under this name. The caller can wait for the result.
     fn begin_release(&self, name: &str) -> Releasing {
         let Some(inner) = &self.0 else { return Releasing(None) };

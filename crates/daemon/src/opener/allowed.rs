@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -101,10 +101,19 @@ pub(super) struct Allowed {
     /// Paths of sockets that were allowed as everything was: they are removed though it is not any more.
     bound: HashSet<PathBuf>,
     room: Room,
-    /// The configuration file, when it was read: device, inode, size and time.
-    seen: Option<(u64, u64, u64, i64, i64)>,
+    /// The configuration file, when it was read.
+    seen: Option<Stamp>,
+    /// What was granted, when this was made.
+    granted: Option<Stamp>,
     /// The runtime directory is there, and its path real.
     has_directory: bool,
+}
+
+/// What tells one state of a file from another: device, inode, size and time.
+type Stamp = (u64, u64, u64, i64, i64);
+
+fn stamp(meta: &Metadata) -> Stamp {
+    (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec())
 }
 
 impl Allowed {
@@ -125,6 +134,7 @@ impl Allowed {
             bound: HashSet::new(),
             room: Room::default(),
             seen: None,
+            granted: None,
             has_directory,
         };
         allowed.recall();
@@ -132,7 +142,18 @@ impl Allowed {
         // Of a daemon before, whose run-time ports this one has, too.
         let before = allowed.state_file().grants();
         before.lines().for_each(|line| allowed.grant(line));
+        allowed.granted = allowed.granted_now();
         allowed
+    }
+
+    /// Returns true if the file is another one since this was made, or other openers were told something.
+    pub(super) fn is_stale(&self) -> bool {
+        let seen = self.file.as_deref().and_then(|file| file.metadata().ok()).as_ref().map(stamp);
+        seen != self.seen || self.granted_now() != self.granted
+    }
+
+    fn granted_now(&self) -> Option<Stamp> {
+        self.grants.as_ref()?.metadata().ok().as_ref().map(stamp)
     }
 
     /// Says whether the switch may have this. Returns the path by which it is used, if it has one.
@@ -262,8 +283,7 @@ impl Allowed {
     /// Reads the configuration file, and new grants.
     fn look(&mut self) {
         // A file with mistakes allows nothing new: no reload takes it either. One that is as it was is not read again.
-        let seen = self.file.as_deref().and_then(|file| file.metadata().ok());
-        let seen = seen.map(|seen| (seen.dev(), seen.ino(), seen.len(), seen.mtime(), seen.mtime_nsec()));
+        let seen = self.file.as_deref().and_then(|file| file.metadata().ok()).as_ref().map(stamp);
         let is_new = seen.is_none() || seen != self.seen;
         self.seen = seen;
         if let Some(loaded) =
@@ -477,6 +497,22 @@ mod tests {
         }
         assert_eq!(allowed.judge(Thing::Bound(&first)), Ok(first));
         allowed.judge(Thing::Bound(&other)).expect_err("it was never bound");
+    }
+
+    #[test]
+    fn what_the_file_does_not_name_any_more_makes_what_was_read_stale() {
+        let (scene, allowed) = Scene::new("[privileged]\nrequests = \"any\"\n");
+        assert!(!allowed.is_stale());
+        scene.write("");
+        assert!(allowed.is_stale());
+    }
+
+    #[test]
+    fn what_was_granted_since_makes_what_was_read_stale() {
+        let (mut scene, allowed) = Scene::new("");
+        assert!(!allowed.is_stale());
+        scene.grant(&serde_json::json!({}));
+        assert!(allowed.is_stale());
     }
 
     #[test]

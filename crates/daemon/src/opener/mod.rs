@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Once;
 
 use parking_lot::Mutex;
 use ringway_config::Host;
@@ -43,10 +44,23 @@ pub struct Options {
 pub fn open_for_switch(names: [&CStr; 2], options: Options) -> Result<(), NotStarted> {
     let Options { file, runtime_dir, grants, closer } = options;
     let host = Host::here(&runtime_dir);
-    let allowed = Mutex::new(Allowed::new(file, host, grants));
-    run(names, move |ask, files| match ask {
-        Ask::Closer => start_closer_for_switch(closer(), files.into_iter().next()),
-        _ => answer(&allowed, &ask, files),
+    let look = move || {
+        let grants = grants.as_ref().and_then(|grants| grants.try_clone().ok());
+        Allowed::new(file.clone(), host.clone(), grants)
+    };
+    let (allowed, first) = (Mutex::new(look()), Once::new());
+    run(names, move |ask, files| {
+        // One that was started ahead may have waited for hours.
+        first.call_once(|| {
+            let mut allowed = allowed.lock();
+            if allowed.is_stale() {
+                *allowed = look();
+            }
+        });
+        match ask {
+            Ask::Closer => start_closer_for_switch(closer(), files.into_iter().next()),
+            _ => answer(&allowed, &ask, files),
+        }
     })
 }
 

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ringway_api::patience;
 use ringway_commands::context::{Context, complain};
@@ -47,6 +48,8 @@ pub struct Args {
     no_keeper: bool,
 }
 
+/// Longest wait for the keeper before the user hears that the daemon is ready.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// Exit status of a configuration with mistakes (`EX_CONFIG` of sysexits.h): the service manager does not start the daemon again.
 const CONFIGURATION: u8 = 78;
 
@@ -200,6 +203,8 @@ fn tell(keeper: &Link, has_watchdog: bool, event: Event) {
             tell_state(keeper, State::Ready);
             // To who started it, ports have accepted clients all the time.
             if !keeper.predecessor().is_some_and(Predecessor::has_served) {
+                // Commands ask it, too.
+                keeper.wait_until_heard(HEARD_WITHIN);
                 log::stdout().say("ready");
             }
         }
