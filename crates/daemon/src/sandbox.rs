@@ -39,7 +39,7 @@ pub fn begin(keeper: &Link) -> Result<(), NotStarted> {
     Ok(())
 }
 
-/// Gives up what [`begin`] would, and starts the closer, before there is a link: in a process that will be the switch once another one has ended.
+/// Gives up privileges and files, and starts the closer, before there is a link: in a process that will be the switch once another one has ended.
 pub fn begin_ahead(closer: fn() -> std::process::Command) {
     given_up();
     ringway_port::start_closer(closer);
