@@ -47,8 +47,9 @@ const STUCK_AFTER: Duration = Duration::from_secs(15);
 /// Longest time from the signal that ends the daemon to its end.
 const END_WITHIN: Duration = Duration::from_secs(8);
 
-/// Longest wait for the pollers to end a batch.
-const HALTED_WITHIN: Duration = Duration::from_millis(200);
+/// Longest wait for the pollers to end a batch: on a machine with much other work, a thread has no processor for some hundred milliseconds. The frames of
+/// a batch that is cut are lost.
+const HALTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Longest wait at the end for the log to be written.
 pub const FLUSH_WITHIN: Duration = Duration::from_millis(500);
