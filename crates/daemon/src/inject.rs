@@ -3,7 +3,7 @@
 //!
 //! The variable `RINGWAY_INJECT` names a directory. A file in the directory is named like a point of the daemon and holds
 //! what is to happen there: `panic`, `abort`, `overflow` (of the stack: a fault), `hang` (each once, the file is gone then), `panics` (each time), `stall`
-//! (until the file is gone), `return`, or `grant SOCKET LINE`: what a client would do that has taken the switch over, once. It has the opener connect a socket to this
+//! (until the file is gone), `return`, `call` (a system call that is not allowed, once; a file with the end `.said` has what came of it), or `grant SOCKET LINE`: what a client would do that has taken the switch over, once. It has the opener connect a socket to this
 //! path, and sends over it what administrators send to the keeper. A file with the end `.said` has the answer.
 
 #[cfg(feature = "inject")]
@@ -82,7 +82,8 @@ mod with {
 
     /// Tests want to see a system call that was forgotten.
     pub fn kills() -> bool {
-        true
+        // As users have it, if the test says so.
+        directory().is_none_or(|directory| !directory.join("refuses").exists())
     }
 
     /// Fails as the file of this name says, if there is a file.
@@ -109,6 +110,11 @@ mod with {
                 }
             }
             "panics" => panic!("injected at {point}"),
+            "call" => {
+                let _ = std::fs::remove_file(&file);
+                let said = rustix::process::getsid(None);
+                std::fs::write(file.with_extension("said"), format!("{said:?}")).expect("the test reads it");
+            }
             "return" => return Point::Return,
             grant if grant.starts_with("grant ") => {
                 let _ = std::fs::remove_file(&file);

@@ -87,11 +87,11 @@ pub fn give_up_rest(keeper: &Link) -> Vec<Missing> {
     if !keeper.has_opener() {
         return Vec::new();
     }
-    give_up_calls(refusal()).err().into_iter().collect()
+    give_up_calls(refusal(Refusal::Signal)).err().into_iter().collect()
 }
 
-fn refusal() -> Refusal {
-    if inject::kills() { Refusal::Kill } else { Refusal::Error }
+fn refusal(of_users: Refusal) -> Refusal {
+    if inject::kills() { Refusal::Kill } else { of_users }
 }
 
 fn only_thread() -> Result<(), Missing> {
@@ -106,7 +106,7 @@ pub fn give_up_to_check() {
     let _ = may_give_away();
     let files = Files { read: ["/etc/passwd", "/etc/group"].map(PathBuf::from).to_vec(), write: inject::directories() };
     // What the machine does not allow has been told by the switch.
-    let _ = (give_up_privileges(), give_up_files(&files), give_up_calls(refusal()));
+    let _ = (give_up_privileges(), give_up_files(&files), give_up_calls(refusal(Refusal::Error)));
     inject::at("check");
 }
 
@@ -114,6 +114,6 @@ pub fn give_up_to_check() {
 pub fn run_closer() {
     ringway_port::run_closer(|| {
         // What the machine does not allow has been told by the switch.
-        let _ = (give_up_privileges(), give_up_files(&Files::default()), give_up_calls(refusal()));
+        let _ = (give_up_privileges(), give_up_files(&Files::default()), give_up_calls(refusal(Refusal::Error)));
     });
 }

@@ -10,6 +10,7 @@ use std::future::pending;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ use ringway_config::{Config, Host};
 use ringway_keeper::{Link, NotStarted};
 use ringway_port_device::unclosed_devices;
 use ringway_port_process::AttachServer;
-use ringway_runtime::serving::note_round;
-use ringway_runtime::{fatal, log};
+use ringway_runtime::serving::{note_round, refused_calls};
+use ringway_runtime::{fatal, log, warn_limited};
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -299,6 +300,7 @@ async fn run(
                 }
             }
             _ = every_second.tick() => {
+                warn_of_refused_calls();
                 if faults.is_none() {
                     faults = fault_signal(&daemon);
                 }
@@ -338,6 +340,18 @@ async fn run(
     // The attach thread takes the daemon's lock for each client that it detaches: the lock must not be held here.
     drop(attach);
     end(&daemon).await
+}
+
+/// Says in the log that system calls were refused.
+fn warn_of_refused_calls() {
+    static SAID: AtomicU64 = AtomicU64::new(0);
+    let (count, last) = refused_calls();
+    if SAID.swap(count, Ordering::Relaxed) != count {
+        warn_limited(&format!(
+            "{count} system calls were refused to the switch, the last one of number {last}: a defect of Ringway, please report it, \
+             or a client has the switch in its hands"
+        ));
+    }
 }
 
 /// Returns what a daemon needs to serve. A successor without it ends at once, and leaves everything as it is for another one: to end in order

@@ -15,6 +15,9 @@ use crate::missing::Missing;
 pub enum Refusal {
     /// It fails with EPERM.
     Error,
+    /// It raises SIGSYS, whose handler has it fail so, and counts it. A thread that blocks signals ends the process by it. The same as [`Refusal::Error`] where
+    /// there is no such handler, as on other architectures than x86-64 and ARM64.
+    Signal,
     /// It ends the process. For tests.
     Kill,
 }
@@ -244,7 +247,8 @@ pub fn give_up_calls(refusal: Refusal) -> Result<(), Missing> {
         let no_clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         let clone3 = filter(no_clone3, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))?;
         let refused = match refusal {
-            Refusal::Error => SeccompAction::Errno(libc::EPERM as u32),
+            Refusal::Signal if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) => SeccompAction::Trap,
+            Refusal::Error | Refusal::Signal => SeccompAction::Errno(libc::EPERM as u32),
             Refusal::Kill => SeccompAction::KillProcess,
         };
         let others = filter(allowed()?, refused, SeccompAction::Allow)?;

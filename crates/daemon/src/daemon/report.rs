@@ -7,7 +7,7 @@ use ringway_api::identity::IdentityStatus;
 use ringway_api::limits::BucketStatus;
 use ringway_api::switch::SwitchKeys;
 use ringway_api::types::{
-    CallIntervals, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic,
+    CallIntervals, FaultCount, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic,
 };
 use ringway_config::identity::{PortSet, Vlan};
 use ringway_config::keys::Mistake;
@@ -16,6 +16,7 @@ use ringway_config::keys::units::{show_duration, show_rate};
 use ringway_config::kinds::State;
 use ringway_config::{Kind, Name, Port, Switch};
 use ringway_engine::PollerReading;
+use ringway_runtime::serving;
 use ringway_switch::policy::Egress;
 use ringway_switch::{CountersReading, DropReason, Move, Policy};
 
@@ -34,6 +35,14 @@ const REPORT_WITHIN: Duration = Duration::from_millis(20);
 
 /// Seconds after its last move for which an address counts as used at two ports.
 const USED_TWICE: u32 = 120;
+
+/// The name in `fault_counts` of system calls that were refused to the switch: the fault is that of no port.
+const REFUSED_CALL: &str = "refused_call";
+
+fn refused_calls() -> Option<FaultCount> {
+    let (count, _) = serving::refused_calls();
+    (count > 0).then(|| FaultCount { reason: REFUSED_CALL.to_owned(), place: None, count })
+}
 
 impl Daemon {
     /// Returns the status of everything.
@@ -59,7 +68,7 @@ impl Daemon {
             pollers,
             captures: self.captures.report(),
             faults: self.faults.report(),
-            fault_counts: self.faults.totals(),
+            fault_counts: self.faults.totals().into_iter().chain(refused_calls()).collect(),
             deaths: self.deaths.status(),
             warnings: self
                 .doubts()

@@ -688,6 +688,26 @@ fn child_says(daemon: &Failing, name: &str, line: &str) -> bool {
 const NO_CAPABILITY: &str = "CapEff:\t0000000000000000\n";
 
 #[test]
+fn a_system_call_that_the_switch_may_not_make_fails_and_is_counted() {
+    let mut daemon = Failing::launch("[switch.lan0]\n", &[], &[], Some(("refuses", "")));
+    until("the daemon is ready", || daemon.ended().is_none() && daemon.run(&["status"]) == Some(0));
+    let refused = |daemon: &Failing| {
+        let counts = daemon.status()["fault_counts"].clone();
+        let refused = counts.as_array().unwrap().iter().find(|of| of["reason"] == "refused_call");
+        refused.map_or(0, |of| of["count"].as_u64().unwrap())
+    };
+    assert_eq!(refused(&daemon), 0, "{}", daemon.log());
+    for times in 1..=2 {
+        daemon.inject("status", "call");
+        until("it is counted", || refused(&daemon) == times);
+        let said = std::fs::read_to_string(daemon.path("inject/status.said")).unwrap();
+        assert_eq!(said, "Err(Os { code: 1, kind: PermissionDenied, message: \"Operation not permitted\" })");
+    }
+    until("it is in the log", || daemon.log().contains("system calls were refused to the switch"));
+    assert!(!daemon.log().contains("the switch died"), "{}", daemon.log());
+}
+
+#[test]
 fn a_switch_in_a_clients_hands_is_granted_nothing_by_a_link_in_the_place_of_a_peers_socket() {
     let elsewhere = directory();
     let (socket, monitor) = (elsewhere.path().join("p.sock"), elsewhere.path().join("monitor.sock"));

@@ -8,6 +8,7 @@
 use std::mem::{transmute, zeroed};
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 use ringway_keeper::page::Cause;
@@ -19,6 +20,48 @@ const SIGNALS: [c_int; 7] =
 
 /// What each of them did before.
 static BEFORE: [OnceLock<libc::sigaction>; SIGNALS.len()] = [const { OnceLock::new() }; SIGNALS.len()];
+
+/// Of a system call that the process may not make.
+const SYS_SECCOMP: c_int = 1;
+
+/// System calls that were refused, and the number of the last one.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+static LAST_REFUSED: AtomicI64 = AtomicI64::new(0);
+
+/// How many system calls were refused to this process, and the number of the last one.
+#[must_use]
+pub fn refused_calls() -> (u64, i64) {
+    (REFUSED.load(Ordering::Acquire), LAST_REFUSED.load(Ordering::Relaxed))
+}
+
+/// Has the refused call fail with EPERM. Returns false where it is not known how.
+///
+/// # Safety
+/// `context` is that of the signal's handler.
+unsafe fn refuse(context: *mut c_void) -> bool {
+    let context = context.cast::<libc::ucontext_t>();
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel passes a valid context to an SA_SIGINFO handler. Its register has the call's number, and takes the result.
+    let number = unsafe {
+        let register = &mut (*context).uc_mcontext.gregs[libc::REG_RAX as usize];
+        std::mem::replace(register, -i64::from(libc::EPERM))
+    };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the same.
+    let number = unsafe {
+        let registers = &mut (*context).uc_mcontext.regs;
+        registers[0] = (-i64::from(libc::EPERM)).cast_unsigned();
+        registers[8].cast_signed()
+    };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let number = {
+        let _ = context;
+        return false;
+    };
+    LAST_REFUSED.store(number, Ordering::Relaxed);
+    REFUSED.fetch_add(1, Ordering::Release);
+    true
+}
 
 /// Installs the handler, once per process.
 pub(super) fn install() {
@@ -42,6 +85,10 @@ pub(super) fn install() {
 
 /// Async-signal-safe: uses only atomics and bare system calls, and the handler that was there before.
 extern "C" fn on_crash(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo and context to an SA_SIGINFO handler.
+    if signal == libc::SIGSYS && unsafe { (*info).si_code == SYS_SECCOMP && refuse(context) } {
+        return;
+    }
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler. It has a sender where the code says so.
     let (code, is_sent_by_us) = unsafe { ((*info).si_code, (*info).si_pid() == libc::getpid()) };
     let is_fault = code > 0;

@@ -16,6 +16,7 @@ use std::cell::RefCell;
 pub use ringway_keeper::page::{Blame, Left};
 use ringway_keeper::page::{CONTROL, Cause, POLLER};
 
+pub use crash::refused_calls;
 pub use page::{Entry, Note};
 
 /// Notes in this page from now on, and before the process ends by a signal of its own doing, which thread it was. To be called by the control
