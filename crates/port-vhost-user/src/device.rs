@@ -18,7 +18,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use ringway_keeper::Link;
 use ringway_memory::Quota;
-use ringway_port::front_end::{ClientFd, State};
+use ringway_port::front_end::{ClientFd, State, kept_name};
 use ringway_port::guest::{DirtyLog, GuestMemory};
 use ringway_runtime::CallAccount;
 use rustix::event::{EventfdFlags, eventfd};
@@ -143,7 +143,9 @@ impl Device {
     pub(super) fn new(settings: &Settings, keeper: &Link) -> io::Result<Device> {
         let pairs = settings.queues.clamp(1, MOST_QUEUES);
         let count = usize::from(pairs);
-        let record = settings.record.as_deref().map(|path| Record::open(path, 2 * pairs, keeper)).transpose()?;
+        let name = kept_name("record", &settings.socket);
+        let record = settings.record.as_deref().map(|path| Record::open_kept(path, 2 * pairs, keeper, &name));
+        let record = record.transpose()?;
         let longest = settings.mtu.map_or(ANY_FRAME, |mtu| usize::from(mtu) + FRAME_OVERHEAD);
         let (queues, kicks) = ((0..count).map(|_| None).collect(), (0..count).map(|_| None).collect());
         let input = InputState { queues, kicks, ..InputState::default() };

@@ -53,9 +53,9 @@ fn the_record_of_a_port_that_is_slow_to_go_is_not_that_of_the_next() {
     for is_empty in [false, true] {
         let dir = ringway_testing::file::directory();
         let path = dir.path().join("record");
-        let old = Record::open(&path, 2, &Link::default()).expect("a record");
+        let old = Record::open(&path, 2).expect("a record");
         line(&old).begin(5);
-        let new = Record::open(&path, 2, &Link::default()).expect("another record");
+        let new = Record::open(&path, 2).expect("another record");
         assert_eq!(line(&new).noted(), None, "the old one is in use");
         line(&new).begin(6);
         if is_empty {
@@ -65,10 +65,7 @@ fn the_record_of_a_port_that_is_slow_to_go_is_not_that_of_the_next() {
         let left = fs::read(&path).expect("the file of the new one stays in its place");
         assert!(left.contains(&6), "it has the notes of the new one");
         drop(new);
-        assert_eq!(
-            line(&Record::open(&path, 2, &Link::default()).expect("a record")).noted().map(|noted| noted.from),
-            Some(6)
-        );
+        assert_eq!(line(&Record::open(&path, 2).expect("a record")).noted().map(|noted| noted.from), Some(6));
     }
 }
 
@@ -235,11 +232,11 @@ fn line(record: &Record) -> InflightNote {
 fn a_file_that_says_where_a_ring_is_stays_until_its_port_is_there_again() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("record");
-    let record = Record::open(&path, 2, &Link::default()).expect("a record");
+    let record = Record::open(&path, 2).expect("a record");
     line(&record).begin(5);
     drop(record);
     assert!(!path.exists(), "a port that ends leaves no record of its own");
-    let record = Record::open(&path, 2, &Link::default()).expect("a record");
+    let record = Record::open(&path, 2).expect("a record");
     assert_eq!(line(&record).noted().map(|noted| noted.from), Some(5));
     line(&record).clear();
     drop(record);
@@ -261,14 +258,14 @@ fn a_record_is_made_for_the_rings_of_one_port_and_no_larger() {
 fn ports_that_come_and_go_leave_files_of_the_last_only() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |number: u32| dir.path().join(format!("record{number}"));
-    let open = Record::open(&path(9999), 2, &Link::default()).expect("a record");
+    let open = Record::open(&path(9999), 2).expect("a record");
     for number in 0..1030 {
-        let record = Record::open(&path(number), 2, &Link::default()).expect("a record");
+        let record = Record::open(&path(number), 2).expect("a record");
         line(&record).begin(5);
     }
     assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 1024 + 1);
     assert!(path(9999).exists(), "a record in use stays");
-    let noted = |number: u32| line(&Record::open(&path(number), 2, &Link::default()).expect("a record")).noted();
+    let noted = |number: u32| line(&Record::open(&path(number), 2).expect("a record")).noted();
     assert_eq!((noted(0), noted(1029).map(|noted| noted.from)), (None, Some(5)));
     drop(open);
 }

@@ -124,6 +124,10 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Por
 /// # Errors
 /// As of [`open`].
 pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link) -> io::Result<(PortIo, VhostUser)> {
+    let Settings { label, socket, role, access, .. } = settings;
+    let socket = Socket { label, path: socket, role: *role, access, files: Files::Taken, keeper: Some(keeper) };
+    // First: without a socket, what a predecessor left stays where it is.
+    let socket = socket.open()?;
     let device = Arc::new(Device::new(settings, keeper)?);
     let record = device.take_record_file();
     let sides = PortIo {
@@ -132,8 +136,6 @@ pub fn open_kept(settings: &Settings, observer: Arc<dyn Observer>, keeper: &Link
         bell: Box::new(VhostBell { device: Arc::clone(&device) }),
         signal: Signal::Kick(device.kicks.watch()),
     };
-    let Settings { label, socket, role, access, .. } = settings;
-    let socket = Socket { label, path: socket, role: *role, access, files: Files::Taken, keeper: Some(keeper) };
-    let service = Service::start(&socket, VhostProtocol::new(Arc::clone(&device)), observer)?;
+    let service = socket.serve(VhostProtocol::new(Arc::clone(&device)), observer)?;
     Ok((sides, VhostUser { device, _service: service, _record: record }))
 }

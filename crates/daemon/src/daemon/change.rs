@@ -56,6 +56,8 @@ struct Candidate {
     devices: Vec<(Name, Port)>,
     /// The daemon starts without these ports, whose devices and sockets cannot be had: the reasons.
     missing: Vec<(Name, Name, String)>,
+    /// Ports that pause: switch and name.
+    paused: Vec<(Name, Name)>,
     /// Devices of these ports that are being opened, for longer than the start waits.
     opening: Vec<(Name, OpeningDevice)>,
     /// New ports whose socket a running port has to close first.
@@ -155,6 +157,9 @@ impl Daemon {
             wanted.is_some_and(|wanted| is_same_program(wanted, keys))
         });
         self.note_missing_ports(candidate.missing);
+        // Those whose pause has not ended meanwhile are opened later.
+        let paused = candidate.paused.into_iter();
+        paused.for_each(|(switch, name)| self.retry_after(&switch, &name, "it has paused".to_owned(), Duration::ZERO));
         self.reopening.extend(candidate.opening);
         self.update_front_ends();
         steps.extend(candidate.displaced.into_iter().map(|(key, live)| self.end_displaced(&key, &live)));
@@ -328,6 +333,7 @@ impl Daemon {
         }
         if self.is_starting && self.defects.pause_of(&settings.switch, name, Instant::now()).is_some() {
             // It is opened after its pause.
+            candidate.paused.push((settings.switch.clone(), name.clone()));
             return Ok(());
         }
         if removed.iter().any(|(.., old)| same_socket(&old.settings, settings, self.running.runtime_dir())) {
@@ -523,6 +529,7 @@ impl Candidate {
             access,
             devices: Vec::new(),
             missing: Vec::new(),
+            paused: Vec::new(),
             opening: Vec::new(),
             deferred: Vec::new(),
             displaced: Vec::new(),

@@ -138,6 +138,10 @@ impl Daemon {
         let opened = match self.opened.take(name, settings) {
             Some(opened) => opened,
             None => {
+                if let Err(why) = self.switch_with_room(settings) {
+                    // What was left of it stays with the keeper.
+                    return Some(Err(why));
+                }
                 let opening = self.reopening.remove(name).filter(|opening| opening.is_for(settings));
                 if opening.is_none() && self.reopening.len() >= TRIES_MAX {
                     return None;

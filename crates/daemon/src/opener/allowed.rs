@@ -6,6 +6,7 @@ use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ringway_api::paths::KEEPER_SOCKET;
 use ringway_config::changes::section::{Id, Part, Section};
@@ -103,11 +104,16 @@ pub(super) struct Allowed {
     room: Room,
     /// The configuration file, when it was read.
     seen: Option<Stamp>,
+    /// When that was.
+    taken_at: Option<Instant>,
     /// What was granted, when this was made.
     granted: Option<Stamp>,
     /// The runtime directory is there, and its path real.
     has_directory: bool,
 }
+
+/// A file that is as it was is not read again before, whatever is refused.
+const TAKE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// What tells one state of a file from another: device, inode, size and time.
 type Stamp = (u64, u64, u64, i64, i64);
@@ -135,6 +141,7 @@ impl Allowed {
             room: Room::default(),
             seen: None,
             granted: None,
+            taken_at: None,
             has_directory,
         };
         allowed.recall();
@@ -174,7 +181,10 @@ impl Allowed {
         if let Some(path) = self.path_of(thing) {
             return Ok(path);
         }
-        // Somebody may have allowed it since.
+        // Somebody may have allowed it since, or a folder or link that the file names may lead here now.
+        if self.taken_at.is_none_or(|at| at.elapsed() >= TAKE_AGAIN_AFTER) {
+            self.seen = None;
+        }
         self.look();
         if let Some(path) = self.path_of(thing) {
             return Ok(path);
@@ -207,7 +217,8 @@ impl Allowed {
     /// # Errors
     /// There is none: the reason, for users.
     pub(super) fn take_room(&mut self, path: &Path) -> Result<(), String> {
-        let is_there = path.symlink_metadata().is_ok() || self.in_runtime_dir(path).is_none();
+        // A file elsewhere is not asked for: its file system may never answer.
+        let is_there = self.in_runtime_dir(path).is_none() || path.symlink_metadata().is_ok();
         if is_there { Ok(()) } else { self.room.take(&self.host.runtime_dir) }
     }
 
@@ -291,6 +302,7 @@ impl Allowed {
         {
             self.remember(&loaded.text, TEXT_AT);
             self.take(&loaded.config);
+            self.taken_at = Some(Instant::now());
         }
         let lines = self.new_grants();
         lines.lines().for_each(|line| self.grant(line));

@@ -93,7 +93,8 @@ fn answer(allowed: &Mutex<Allowed>, ask: &Ask, files: Vec<OwnedFd>) -> Answered 
             about_socket(Ask::Connect { path }, file)
         }
         Ask::Read { path } => {
-            let (path, is_own) = (real(path), allowed.lock().is_own(&real(path)));
+            let path = real(path);
+            let is_own = allowed.lock().is_own(&path);
             let path = judge(Thing::File(&path))?;
             // Who can write to the folder of the configuration is an administrator.
             let file = if is_own { open_here(&path) } else { open_named(&path) }.map_err(|why| Refusal::from(&why))?;

@@ -290,6 +290,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             };
             if let Some(upgrade) = self.upgrade.take() {
                 match upgrade.phase {
+                    Phase::HandingOver(_) if self.told_to_end.is_some() => {
+                        upgrade.refuse("the daemon ends");
+                        // What it has left is to be ended in order.
+                        HANDED_OVER.clone_into(&mut end);
+                        self.is_last = true;
+                        continue;
+                    }
                     _ if self.told_to_end.is_some() => upgrade.refuse("the daemon ends"),
                     Phase::HandingOver(_) => {
                         // One that dies meanwhile by its own doing has died.
@@ -531,7 +538,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
         let next = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.preparing());
         let next_at = next.and_then(|next| next.opening.wake_at());
-        let (opening_at, look_at) = (serving.opening.wake_at(), serving.look_at);
+        let (opening_at, look_at) = (serving.opening.wake_at(), serving.look_at.filter(|_| !self.is_loading()));
         let standby_at = self.standby.wake_at().filter(|_| self.upgrade.is_none() && self.told_to_end.is_none());
         // Nothing tells when the last descriptor is closed, or when fewer are on their way.
         let carrier = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.carrier());
@@ -705,6 +712,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             match Switch::start((self.options.command)(&program, Role::Carrier)) {
                 Ok(process) => self.upgrade = Some(Upgrade::replace(request, Carrier::new(process))),
                 Err(why) => {
+                    self.standby.serves();
                     let why = format!("it cannot be executed: {why}");
                     request.answer(&Answer::refused(&*why));
                     (self.notify)(Event::NotUpgraded(why));
@@ -735,6 +743,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     }
 
     fn give_up(&mut self, upgrade: &Upgrade, why: &str) {
+        // One that waited was ended for the keeper's replacement.
+        self.standby.serves();
         upgrade.refuse(why);
         (self.notify)(Event::NotUpgraded(why.to_owned()));
     }

@@ -56,8 +56,6 @@ use crate::settings::MOST_QUEUES;
 use ringway_port::guest::{Area, check_backing};
 use ringway_runtime::warn_limited;
 
-/// Bytes of the end of a path in the keeper's name of a record: with a number behind it, the name is no longer than the keeper has it.
-const NAME_END: usize = 96;
 /// Longest wait for the opener.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes for each queue: a cache line, as another poller may write each.
@@ -162,12 +160,18 @@ impl Record {
     ///
     /// # Errors
     /// The file cannot be made at `path`.
-    pub fn open(path: &Path, queues: u16, keeper: &Link) -> io::Result<Record> {
+    #[cfg(test)]
+    pub fn open(path: &Path, queues: u16) -> io::Result<Record> {
+        Self::open_kept(path, queues, &Link::default(), "")
+    }
+
+    /// The same. The keeper has it under this name.
+    ///
+    /// # Errors
+    /// The file cannot be made at `path`.
+    pub fn open_kept(path: &Path, queues: u16, keeper: &Link, name: &str) -> io::Result<Record> {
         let size = bytes(queues);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // The file is compared.
-        let name = format!("record/{}", &name[name.ceil_char_boundary(name.len().saturating_sub(NAME_END))..]);
-        let (file, kept) = match left(keeper, &name, path, size) {
+        let (file, kept) = match left(keeper, name, path, size) {
             Some((file, kept)) => (Ok(file), Some(kept)),
             None => (open_anew(path, size), None),
         };
@@ -176,7 +180,7 @@ impl Record {
             mapped.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         // Without that, a successor opens it by its path.
         let keep = || {
-            let kept = Guard::new(keeper, &name, &[], &[file.as_fd()], None);
+            let kept = Guard::new(keeper, name, &[], &[file.as_fd()], None);
             kept.inspect_err(|why| warn_limited(&format!("{} will not outlive the switch: {why}", path.display()))).ok()
         };
         let kept = kept.or_else(keep);

@@ -138,7 +138,11 @@ impl Kept {
         let name = name(path);
         let parts = link.inherit_all(&format!("{name} "));
         let mut whole = link.inherit_all(&format!("{name}#"));
-        let newest = whole.pop()?;
+        let Some(newest) = whole.pop() else {
+            // Its predecessor died while it let the connection go.
+            parts.into_iter().for_each(|part| let_go(link, part));
+            return None;
+        };
         let all: Vec<_> = parts.into_iter().chain(whole).collect();
         let taken = Self::fit(link, (label, &name), place, newest, &all);
         let (kept, socket, answers) = match taken {
