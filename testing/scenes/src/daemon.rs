@@ -181,6 +181,16 @@ impl Daemon {
         until_some("there is a switch", || self.switch())
     }
 
+    /// The process id of the switch that waits for the death of the present one, which is awaited: it has its closer.
+    #[must_use]
+    #[track_caller]
+    pub fn waiting(&self) -> u32 {
+        let has_closer = |process: &u32| !children(*process, "ringway-closer").is_empty();
+        until_some("a switch waits for the death of the present one", || {
+            children(self.keeper(), "ringway-next").into_iter().find(has_closer)
+        })
+    }
+
     fn switch(&self) -> Option<u32> {
         if !self.is_kept {
             return Some(self.keeper());

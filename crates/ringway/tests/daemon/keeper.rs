@@ -10,7 +10,6 @@ use std::process::{Command, Output};
 use ringway_scenes::namespace::{Lan, Namespace};
 use ringway_scenes::{Daemon, Said, ringway, until};
 use ringway_testing::child::{self, children, is_running, thread_states};
-use ringway_testing::until_some;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect, recvmsg, socket_with, sockopt,
@@ -89,24 +88,18 @@ fn a_switch_that_ends_by_itself_is_replaced_as_long_as_nobody_ends_the_daemon() 
     ends_in_order(daemon);
 }
 
-/// The switch that waits for the death of the present one: it has its closer.
-fn waiting(daemon: &Daemon) -> Option<u32> {
-    let ahead = children(daemon.keeper(), "ringway-next");
-    ahead.into_iter().find(|process| !children(*process, "ringway-closer").is_empty())
-}
-
 #[test]
 fn a_switch_that_was_started_ahead_takes_the_place_of_a_dead_one() {
     let daemon = Daemon::start(CONFIG);
     // The keeper may not have heard of it yet when the other one is killed.
     until("the one that waits is the next one", || {
-        let waits = until_some("one waits", || waiting(&daemon));
+        let waits = daemon.waiting();
         daemon.kill_switch() == waits
     });
     daemon.until_state("vm", "waiting");
     drop(daemon.attach("lan0:a").expect("it serves"));
     // Whoever kills the one that waits does no harm.
-    until_some("another one waits", || waiting(&daemon));
+    let _ = daemon.waiting();
     children(daemon.keeper(), "ringway-next").iter().for_each(|ahead| child::signal(*ahead, Signal::KILL));
     daemon.kill_switch();
     drop(daemon.attach("lan0:a").expect("it serves"));

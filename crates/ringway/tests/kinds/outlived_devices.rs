@@ -84,7 +84,9 @@ fn program(wire: &Wire) -> Option<String> {
 }
 
 /// Files that the keeper has open.
+/// With those of a switch that waits.
 fn files_of_keeper(daemon: &Daemon) -> usize {
+    let _ = daemon.waiting();
     std::fs::read_dir(format!("/proc/{}/fd", daemon.keeper())).unwrap().count()
 }
 
