@@ -115,6 +115,30 @@ class ConfigStatus(TypedDict, total=False):
     """All of it as TOML, with marks where commands changed it."""
 
 
+class Death(TypedDict, total=False):
+    """A death of the switch's process."""
+
+    age: Required[float]
+    """Seconds since then."""
+    cause: Required[str]
+    """The cause, as in the numbers by cause."""
+    certain: Required[bool]
+    """Whether the client of the port is the cause; otherwise, one of these is."""
+    ports: Required[list[str]]
+    """The ports that are blamed, as `SWITCH:PORT`; none: nobody."""
+
+
+class Deaths(TypedDict, total=False):
+    """Deaths of the switch's process. The keeper starts another one after each."""
+
+    causes: Required[dict[str, int]]
+    """Their numbers by cause: `signal 11`; `status 70`, a failure of Ringway that was not contained; `hang`, the
+    keeper killed it as it made no progress; `other`."""
+    count: Required[int]
+    """Their number."""
+    last: Death | None
+
+
 class Done(TypedDict, total=False):
     """The result of a successful change."""
 
@@ -572,6 +596,8 @@ class Status(TypedDict, total=False):
     """All buckets, sorted by name."""
     captures: list[CaptureStatus]
     """The running captures, sorted by number."""
+    deaths: Deaths
+    """Deaths of the switch, which others went on for, since its keeper started."""
     fault_counts: list[FaultCount]
     """The number of faults since the daemon started, by reason, of all ports together."""
     faults: Required[list[Fault]]
