@@ -6,7 +6,7 @@
 //!
 //! - `message`: what both say to each other, by a socket pair that keeps messages apart.
 //! - `keeper`: the keeper's side: `store` (what it holds), `switch` (its child), `closing` (closes that may take long), `pauses`,
-//!   `requests` (its own socket), `upgrade`, `standby` (a switch that is started ahead), `replacing` (of the keeper itself).
+//!   `requests` (its own socket), `serving` (a switch, and its end), `upgrade`, `standby` (a switch that is started ahead), `replacing` (of the keeper itself).
 //! - `request`: what administrators ask.
 //! - `child`: what every process does that the keeper starts. `link`: the switch's side.
 //! - [`opener`]: a second process beside the switch, which opens what the switch may not.

@@ -70,8 +70,8 @@ impl Wanted {
         self == Wanted::NotOurs
     }
 
-    /// Returns the filter (Documentation/networking/filter.rst). It says itself what the socket's address and options say, too: whoever has the socket can change
-    /// those.
+    /// Returns the filter (Documentation/networking/filter.rst). The filter repeats what the socket's address and options say, because whoever has the socket can
+    /// change those.
     fn filter(self, device: u32) -> Vec<libc::sock_filter> {
         let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         // Offsets of ancillary data: what the frame is to the host, and the device's number.

@@ -2,8 +2,8 @@
 //!
 //! A successor goes on behind the frames that were taken last, whether they were delivered or not: no frame is delivered twice.
 //!
-//! Positions are stored with relaxed ordering, before the frames that they tell of go anywhere: what shows frames to a client or to the kernel is a later store
-//! with release ordering (or a system call), and whoever sees that sees the position, too.
+//! The switch stores a position with relaxed ordering, before it shows the frames to a client or to the kernel. It shows them by a later store with release
+//! ordering, or by a system call: a reader that sees the frames sees the position, too.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! What the processes get that this one starts.
 
-/// Has them inherit none of the descriptors that are open now, but for the standard streams: whoever started this process may have left others
-/// open. Before Linux 5.11 they inherit them.
+/// Closes, in each child process, all descriptors that are open now except the standard streams: the program that started this one may have left others
+/// open. Linux before 5.11 does not close them.
 pub fn pass_on_no_descriptors() {
     // SAFETY: it changes a flag of descriptors, which no code reads.
     unsafe { libc::close_range(3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as libc::c_int) };

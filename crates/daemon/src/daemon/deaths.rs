@@ -67,7 +67,7 @@ pub struct Deaths {
     blamed: Vec<Death>,
     /// Ports that are set aside.
     pub(super) aside: BTreeMap<String, Aside>,
-    /// Pauses of ports of which either of two can have been the cause.
+    /// The pauses of ports, where either of two ports can have ended the switch.
     pauses: BTreeMap<String, Backoff<Duration>>,
     /// The switch before this one has died.
     is_new: bool,

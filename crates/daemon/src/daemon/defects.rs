@@ -8,8 +8,8 @@
 //! - The sender or the receiver can have caused the failure, during delivery from one to the other: no port is disabled, because a
 //!   hostile client could then disable its neighbours. Both ports pause, each further time for twice as long.
 //!
-//! A client that may make dynamic ports can use a new name each time. Failures at dynamic ports, whoever else can have caused them, are
-//! therefore also counted for all such ports of a switch together: after repeated failures no further dynamic ports are made for a while.
+//! A client that may make dynamic ports can use a new name each time. Ringway therefore also counts failures at dynamic ports for all such ports
+//! of a switch together, whoever else can have caused them: after repeated failures, clients make no further dynamic ports for a while.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -138,7 +138,7 @@ impl Defects {
         self.counted_dynamic(switch, at).into_iter().for_each(|pauses| pauses.prepare(at));
     }
 
-    /// Counts a failure. Returns the pauses of which the next one follows.
+    /// Counts a failure. Returns the switch's pauses, if another pause has to follow.
     fn counted_dynamic(&mut self, switch: Option<Name>, now: Instant) -> Option<&mut Backoff> {
         let recent = |at: &Instant| now.saturating_duration_since(*at) < patience(TWICE_WITHIN);
         self.dynamic.retain(|_, counted| counted.times.iter().any(recent) || !counted.pauses.is_reset(now));

@@ -9,9 +9,12 @@ mod grants;
 mod hang;
 mod next;
 mod opening;
+mod options;
 mod pauses;
 mod replacing;
 mod requests;
+mod serving;
+mod signals;
 mod standby;
 mod store;
 mod switch;
@@ -20,7 +23,6 @@ mod upgrade;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -31,99 +33,35 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, setrlimit};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGCHLD;
 
 use crate::link::HANDED_OVER;
 use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
-use crate::page::{Cause, FIRST_SLOT, note_hang};
+use crate::page::{FIRST_SLOT, note_hang};
 use crate::request::Answer;
 use death::Death;
 use grants::Grants;
 use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
 use next::Next;
 use opening::Opening;
+pub use options::{Ended, Event, Options, Role};
 use pauses::Pauses;
 pub use replacing::carry;
 use replacing::{Carrier, Given, Resumed, resume};
 use requests::{Request, Requests, answer};
+use serving::{End, SERVES_WITHIN, Serving, is_by_kill};
+use signals::{Signals, has_come};
 use standby::Standby;
 use store::Store;
-use switch::{SEND_AGAIN, Switch, has_ended, how};
+use switch::{SEND_AGAIN, Switch, has_ended};
 use upgrade::{Check, Phase, Upgrade};
 
 /// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
 const MESSAGES_MOST: usize = 1024;
 /// The service manager is told no more often that all is well.
 const ALIVE_EVERY: Duration = Duration::from_millis(5);
-/// Longest time for a successor to serve. Programs are waited for so long, and devices.
-const SERVES_WITHIN: Duration = Duration::from_secs(120);
 /// Most switches that a signal ends before the first one has served.
 const FIRST_STARTS: u32 = 5;
-
-/// What to keep.
-#[derive(Debug)]
-pub struct Options<C> {
-    /// Makes the command that executes this path in this role. Its standard input is the keeper's.
-    pub command: C,
-    /// Longest time from SIGTERM to the end of the switch, which is killed then.
-    pub end_within: Duration,
-    /// Where administrators ask for an upgrade, once the switch has served.
-    pub socket: PathBuf,
-    /// The keeper before this one executed it ([`Role::Keeper`]).
-    pub resumes: bool,
-    /// The names whose files a new version looks at before it is the switch.
-    pub checked: &'static [&'static str],
-}
-
-/// What a process is started for. The switch and the check call [`Link::from_keeper`](crate::Link::from_keeper).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// To be the switch.
-    Switch,
-    /// To be the switch once the present one has ended. It calls [`Link::from_keeper_ahead`](crate::Link::from_keeper_ahead).
-    Next,
-    /// To open for the switch what it may not open: [`opener`](crate::opener). Its standard input is the switch's socket.
-    Opener,
-    /// The same for a switch that is started ahead.
-    NextOpener,
-    /// To say whether it could go on with what is kept: by its status, and by its last line on stderr.
-    Check,
-    /// To [`carry`] what a keeper has over to another one.
-    Carrier,
-    /// To be the keeper in place of this one: it executes this command, and has [`Options::resumes`] then.
-    Keeper,
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The switch says what it is about.
-    Is(State),
-    /// The switch has died, and another one is started after this pause.
-    Died {
-        /// How it ended: `signal 9`, `status 70`, `hang`.
-        how: String,
-        /// The pause.
-        pause: Duration,
-    },
-    /// Another switch serves what the one before left, so long after that one's end.
-    Again(Duration),
-    /// Another executable is the switch now, so long after the end of the one before.
-    Upgraded(Duration),
-    /// It is not, for this reason.
-    NotUpgraded(String),
-    /// The keeper is about to execute another version of itself. Signals are held back from now on.
-    Replacing,
-    /// It is that version, and handles signals: they are let through.
-    Replaced,
-}
-
-/// How the switch ended, when no other one was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// The status to exit with.
-    pub status: u8,
-}
 
 /// Starts the switch, and another one whenever it dies, until it ends because it was told to or because it cannot start. SIGTERM, SIGINT and SIGHUP
 /// are for the switch. Only one call in a process.
@@ -170,36 +108,6 @@ fn files_most() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX)) / 8 * 7
 }
 
-/// Signals for the switch, each readable here once it has come.
-struct Signals {
-    end: UnixStream,
-    reload: UnixStream,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        let pipe = |signals: &[i32]| {
-            let (come, write) = UnixStream::pair()?;
-            come.set_nonblocking(true)?;
-            for signal in signals {
-                signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
-            }
-            Ok::<_, io::Error>(come)
-        };
-        Ok(Self { end: pipe(&[SIGTERM, SIGINT])?, reload: pipe(&[SIGHUP])? })
-    }
-}
-
-/// Returns true if one has come, once.
-fn has_come(signal: &UnixStream) -> bool {
-    let mut has = false;
-    let mut bytes = [0; 64];
-    while matches!(rustix::io::read(signal, &mut bytes), Ok(1..)) {
-        has = true;
-    }
-    has
-}
-
 struct Keeper<C, N> {
     options: Options<C>,
     notify: N,
@@ -218,52 +126,6 @@ struct Keeper<C, N> {
     /// A switch has served.
     was_ready: bool,
     pauses: Pauses,
-}
-
-/// The switch, as it is served.
-struct Serving {
-    switch: Switch,
-    opening: Opening,
-    /// What it is still to be told of what was left.
-    unsent: VecDeque<Message>,
-    /// How many there were before it.
-    starts: u32,
-    /// When that is tried again.
-    send_at: Option<Instant>,
-    /// The end of the one before.
-    died: Option<Instant>,
-    /// When it was started, has served, and said last that all is well.
-    begun: Instant,
-    ready: Option<Instant>,
-    alive: Option<Instant>,
-    /// What was seen of it since it said that, and when the next look is.
-    looks: Looks,
-    look_at: Option<Instant>,
-    /// The slot of a thread that hung: it was killed for that.
-    hung: Option<usize>,
-    /// Tells its death early.
-    death: Option<Death>,
-}
-
-/// How a switch ended.
-struct End {
-    status: ExitStatus,
-    /// How long it has served.
-    served: Option<Duration>,
-    /// It was killed as it hung.
-    hung: bool,
-}
-
-impl End {
-    /// For users, and for the successor.
-    fn text(&self) -> String {
-        if self.hung { Cause::Hang.to_string() } else { how(self.status) }
-    }
-
-    /// Returns true if what it did ended it.
-    fn is_its_own(&self) -> bool {
-        self.hung || is_its_own(&self.status)
-    }
 }
 
 impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
@@ -292,7 +154,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 match upgrade.phase {
                     Phase::HandingOver(_) if self.told_to_end.is_some() => {
                         upgrade.refuse("the daemon ends");
-                        // What it has left is to be ended in order.
+                        // A last switch ends in order what this one has left.
                         HANDED_OVER.clone_into(&mut end);
                         self.is_last = true;
                         continue;
@@ -465,7 +327,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             if serving.switch.hears && has_come(&self.signals.reload) {
                 serving.switch.signal(Signal::HUP);
             }
-            if !serving.switch.is_killed() && serving.kill_at(self).is_some_and(|at| at <= Instant::now()) {
+            if !serving.switch.is_killed()
+                && serving
+                    .kill_at(self.told_to_end.map(|told| told + self.options.end_within), self.was_ready)
+                    .is_some_and(|at| at <= Instant::now())
+            {
                 if self.told_to_end.is_none() {
                     tracing::error!("the switch does not serve after {SERVES_WITHIN:?}: it is killed");
                     serving.hung = Some(FIRST_SLOT);
@@ -489,9 +355,10 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
     /// Returns how a switch ended that is dead already, if not for the kernel. A last one is waited for: nothing is left of it when the keeper ends.
     fn status_of_dying(&self, serving: &mut Serving) -> Option<ExitStatus> {
-        let status = serving.death.take_if(|death| has_ended(&death.told))?.status();
+        // Without a status, the pidfd tells, and no signal cuts a core file.
+        let status = serving.death.take_if(|death| has_ended(&death.told))?.status()?;
         serving.switch.signal(Signal::KILL);
-        status.filter(|_| self.told_to_end.is_none())
+        Some(status).filter(|_| self.told_to_end.is_none())
     }
 
     /// Returns true if the switch was told to leave everything to another version.
@@ -533,7 +400,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             let _ = poll(&mut ends, None);
             return;
         }
-        let told_until = serving.kill_at(self);
+        let told_until = serving.kill_at(self.told_to_end.map(|told| told + self.options.end_within), self.was_ready);
         let upgrade_until = self.upgrade.as_ref().filter(|_| self.told_to_end.is_none()).map(|upgrade| upgrade.until);
         let request_until = self.requests.as_ref().and_then(Requests::wake_at);
         let next = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.preparing());
@@ -861,48 +728,6 @@ fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, onl
         }
     }
     true
-}
-
-impl Serving {
-    /// A switch that was just started.
-    fn new(Next { switch, opening }: Next, unsent: VecDeque<Message>) -> Self {
-        Self {
-            switch,
-            opening,
-            unsent,
-            starts: 0,
-            send_at: None,
-            died: None,
-            begun: Instant::now(),
-            ready: None,
-            alive: None,
-            looks: Looks::default(),
-            look_at: None,
-            hung: None,
-            death: None,
-        }
-    }
-
-    /// When the switch is killed, if it does not do what it should.
-    fn kill_at<C, N>(&self, keeper: &Keeper<C, N>) -> Option<Instant> {
-        let told = keeper.told_to_end.map(|told| told + keeper.options.end_within);
-        // The service manager, or the user, judges how long the first one may take.
-        let late = (keeper.was_ready && self.ready.is_none()).then(|| self.begun + SERVES_WITHIN);
-        told.into_iter().chain(late).min()
-    }
-}
-
-/// Returns true if a process ended by what it did itself.
-fn is_its_own(status: &ExitStatus) -> bool {
-    use std::os::unix::process::ExitStatusExt;
-    let own = [Signal::SEGV, Signal::BUS, Signal::ILL, Signal::ABORT, Signal::FPE, Signal::TRAP, Signal::SYS];
-    status.signal().is_none_or(|signal| own.iter().any(|own| own.as_raw() == signal))
-}
-
-/// Returns true if a process was killed.
-fn is_by_kill(status: &ExitStatus) -> bool {
-    use std::os::unix::process::ExitStatusExt;
-    status.signal() == Some(Signal::KILL.as_raw())
 }
 
 fn timespec(time: Duration) -> Timespec {

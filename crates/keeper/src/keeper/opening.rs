@@ -38,7 +38,7 @@ impl Opening {
         Self { program, process: None, untold: false, tell_at: None, start_at: None }
     }
 
-    /// One that was started before, and of which the switch knows.
+    /// An opener that another keeper has started. The switch knows of it.
     pub(super) fn of(program: PathBuf, process: Switch) -> Self {
         Self { process: Some(process), ..Self::new(program) }
     }

@@ -36,7 +36,7 @@ pub(super) struct Requests {
 /// A request to upgrade.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// The keeper itself is to be replaced.
+    /// The client asks to replace the keeper, not the switch.
     pub(super) is_for_keeper: bool,
     /// The executable.
     pub(super) executable: OwnedFd,

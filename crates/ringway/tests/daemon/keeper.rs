@@ -98,7 +98,7 @@ fn a_switch_that_was_started_ahead_takes_the_place_of_a_dead_one() {
     });
     daemon.until_state("vm", "waiting");
     drop(daemon.attach("lan0:a").expect("it serves"));
-    // Whoever kills the one that waits does no harm.
+    // The death of the switch that waits does no harm.
     let _ = daemon.waiting();
     children(daemon.keeper(), "ringway-next").iter().for_each(|ahead| child::signal(*ahead, Signal::KILL));
     daemon.kill_switch();

@@ -405,6 +405,18 @@ fn what_belongs_to_a_port_that_cannot_be_opened_stays_until_it_is_open_or_remove
     assert_eq!(shown(&spaces[0]), before[0]);
 }
 
+/// Two namespaces with a wire between them.
+fn joined() -> [Namespace; 2] {
+    let (nic, peer) = (Namespace::new(), Namespace::new());
+    join(&nic, &peer);
+    [nic, peer]
+}
+
+/// A switch with an XDP port at the end of the wire in this namespace.
+fn xdp_at(nic: &Namespace) -> String {
+    format!("[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\ndevice = \"x0\"\n{XDP}\n", nic.name)
+}
+
 /// Waits until a switch that is another one than `before` opens a device. Returns its number.
 fn until_it_opens(daemon: &Daemon, before: u32) -> u32 {
     until_some("a successor opens a device", || {
@@ -417,17 +429,13 @@ fn until_it_opens(daemon: &Daemon, before: u32) -> u32 {
 
 #[test]
 fn a_device_of_switches_that_never_served_is_as_it_was_before_them_when_its_port_is_removed() {
-    let (nic, peer) = (Namespace::new(), Namespace::new());
-    join(&nic, &peer);
-    let points = tempfile::tempdir().unwrap();
-    let config =
-        format!("[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\ndevice = \"x0\"\n{XDP}\n", nic.name);
-    let daemon = start_with_points(points.path(), &[], &config);
+    let ([nic, _peer], points) = (joined(), tempfile::tempdir().unwrap());
+    let daemon = start_with_points(points.path(), &[], &xdp_at(&nic));
     let takes_out = || nic.ok("ethtool", &["-k", "x0"]).contains("rx-vlan-offload: on");
     assert!(!takes_out());
     let point = points.path().join("lan0:nic.open");
     std::fs::write(&point, "stall").unwrap();
-    // As if it were by what it did itself: who is killed has not failed.
+    // A switch that SIGTRAP ends has failed. One that SIGKILL ends has not.
     let kill = |switch: u32| {
         kill_process(Pid::from_raw(switch.cast_signed()).unwrap(), Signal::TRAP).unwrap();
         switch
@@ -446,12 +454,8 @@ fn a_device_of_switches_that_never_served_is_as_it_was_before_them_when_its_port
 
 #[test]
 fn a_device_that_nobody_takes_over_takes_tags_out_of_frames_again() {
-    let (nic, peer) = (Namespace::new(), Namespace::new());
-    join(&nic, &peer);
-    let points = tempfile::tempdir().unwrap();
-    let config =
-        format!("[switch.lan0]\n[port.nic]\nswitch = \"lan0\"\nnetns = \"{}\"\ndevice = \"x0\"\n{XDP}\n", nic.name);
-    let daemon = start_with_points(points.path(), &[], &config);
+    let ([nic, _peer], points) = (joined(), tempfile::tempdir().unwrap());
+    let daemon = start_with_points(points.path(), &[], &xdp_at(&nic));
     let before = |is: bool| {
         let is_on = nic.ok("ethtool", &["-k", "x0"]).contains("rx-vlan-offload: on");
         is_on == is && nic.ok("ip", &["-d", "link", "show", "x0"]).contains("prog/xdp") != is
