@@ -33,7 +33,7 @@ pub enum Role {
     NextOpener,
     /// To say whether it could go on with what is kept: by its status, and by its last line on stderr.
     Check,
-    /// To [`carry`] what a keeper has over to another one.
+    /// To [`carry`](crate::carry) what a keeper has over to another one.
     Carrier,
     /// To be the keeper in place of this one: it executes this command, and has [`Options::resumes`] then.
     Keeper,
