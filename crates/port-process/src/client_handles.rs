@@ -52,6 +52,16 @@ impl ClientHandles {
         self.call.hold(owner)
     }
 
+    /// The same for what a predecessor's client has.
+    ///
+    /// # Errors
+    /// See [`hold`](Self::hold).
+    pub(super) fn hold_left(&self, owner: Process) -> io::Result<()> {
+        self.memory.mapping().set_owner(owner);
+        self.kick.hold_left(owner, false)?;
+        self.call.hold_left(owner, false)
+    }
+
     /// Returns the descriptors of a granting reply, in the order of the protocol.
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; ringway_abi::attach::REPLY_FDS] {

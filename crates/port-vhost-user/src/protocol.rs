@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_port::front_end::{Connection, End, Kept, Peer, Protocol, Received, Receiver};
+use ringway_port::front_end::{ClientFd, Connection, End, Kept, Peer, Protocol, Received, Receiver};
 use rustix::event::{PollFd, PollFlags};
 
 use super::device::Device;
@@ -125,7 +125,7 @@ impl Protocol for VhostProtocol {
 fn go_on(peer: &Peer<'_>, session: &mut Session) -> Result<(), End> {
     let Some(left) = peer.take_left() else { return Ok(()) };
     let owner = peer.socket.owner().flatten();
-    if let Err(why) = resume::resume(session, left, |file| file.hold(owner)) {
+    if let Err(why) = resume::resume(session, left, |files| ClientFd::hold_all_left(files, owner)) {
         return Err(peer.cannot_go_on(&why));
     }
     // What the predecessor had taken and not answered.

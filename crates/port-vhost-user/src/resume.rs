@@ -15,8 +15,9 @@
 //!
 //! Positions of rings are not kept here: the guest's memory and the note of frames in flight have them (`virtqueue/inflight.rs`).
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use ringway_port::front_end::{ClientFd, Left, Part};
 
@@ -181,31 +182,34 @@ fn queue(queue: u32, vring: &Vring) -> Messages<'_> {
     all
 }
 
-/// Goes on with the session of a predecessor: a new one, into which all of the front end's messages go. `hold`: gives the closer a copy of each file.
+/// Goes on with the session of a predecessor: a new one, into which all of the front end's messages go. `hold`: gives the closer copies of the files.
 ///
 /// # Errors
 /// What was kept does not fit. The connection has to end.
 pub fn resume(
     session: &mut Session,
-    mut left: Left,
-    hold: impl Fn(&ClientFd) -> io::Result<()>,
+    left: Left,
+    hold: impl FnOnce(&[&ClientFd]) -> io::Result<()>,
 ) -> Result<(), NotResumed> {
     let mut flags = 0;
+    let of_client = |Part { note, files }| (note, files.into_iter().map(ClientFd::from).collect::<Vec<_>>());
+    let mut left: BTreeMap<String, _> = left.into_iter().map(|(name, part)| (name, of_client(part))).collect();
+    hold(&left.values().flat_map(|(_, files)| files).collect::<Vec<_>>()).map_err(SessionEnd::from)?;
     // Nothing runs before all is known.
     session.unsettled = true;
     // The dirty log has to cover the memory.
-    if let Some(Part { note, files }) = left.remove(MEMORY_PART) {
-        replay(session, MEMORY_PART, &note, files, &hold)?;
+    if let Some((note, files)) = left.remove(MEMORY_PART) {
+        replay(session, MEMORY_PART, &note, files)?;
     }
-    if let Some(Part { note, files }) = left.remove(STATE_PART) {
+    if let Some((note, files)) = left.remove(STATE_PART) {
         let (first, rest) = note.split_first().ok_or_else(|| NotResumed::Cut(STATE_PART.to_owned()))?;
         flags = *first;
-        replay(session, STATE_PART, rest, files, &hold)?;
+        replay(session, STATE_PART, rest, files)?;
     }
     for number in 0..session.vrings.len() as u32 {
         let part = queue_part(number);
-        if let Some(Part { note, files }) = left.remove(&part) {
-            replay(session, &part, &note, files, &hold)?;
+        if let Some((note, files)) = left.remove(&part) {
+            replay(session, &part, &note, files)?;
         }
     }
     if let Some(part) = left.into_keys().next() {
@@ -217,15 +221,9 @@ pub fn resume(
 }
 
 /// Applies the messages of a part.
-fn replay(
-    session: &mut Session,
-    part: &str,
-    mut note: &[u8],
-    files: Vec<OwnedFd>,
-    hold: &impl Fn(&ClientFd) -> io::Result<()>,
-) -> Result<(), NotResumed> {
+fn replay(session: &mut Session, part: &str, mut note: &[u8], files: Vec<ClientFd>) -> Result<(), NotResumed> {
     let cut = || NotResumed::Cut(part.to_owned());
-    let mut files = files.into_iter().map(ClientFd::from);
+    let mut files = files.into_iter();
     while let Some((&count, rest)) = note.split_first() {
         let (header, rest) = rest.split_first_chunk::<HEADER_BYTES>().ok_or_else(cut)?;
         let header = Header::decode(header)?;
@@ -234,7 +232,6 @@ fn replay(
         if own.len() != usize::from(count) {
             return Err(cut());
         }
-        own.iter().try_for_each(hold).map_err(SessionEnd::from)?;
         let request = Request::decode(header, body, own)?;
         if changes(&request) == 0 || matches!(request, Request::GetVringBase(_) | Request::ResetDevice) {
             return Err(NotResumed::Unexpected(part.to_owned(), header.request));

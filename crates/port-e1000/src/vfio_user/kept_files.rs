@@ -70,7 +70,7 @@ impl<'k> KeptFiles<'k> {
 pub fn take_left(left: &mut Left, number: u64, owner: Process) -> Option<ClientFd> {
     let file: OwnedFd = left.remove(&name(number))?.files.pop()?;
     let file = ClientFd::from(file);
-    file.hold(owner).ok()?;
+    file.hold_left(owner, false).ok()?;
     Some(file)
 }
 

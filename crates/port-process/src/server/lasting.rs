@@ -113,7 +113,7 @@ impl Left {
         let layout = request.layout(colour).map_err(|why| why.to_string());
         let opened = layout.and_then(|layout| open_left(layout, port, process).map_err(|why| why.to_string()));
         let opened = opened.and_then(|(port, ends)| {
-            ends.hold(process).map_err(|why| why.to_string())?;
+            ends.hold_left(process).map_err(|why| why.to_string())?;
             Ok((port, ends))
         });
         Opened { name, request, colour, process, opened, socket, guard }

@@ -38,7 +38,8 @@ impl Connection {
     /// # Errors
     /// The closer cannot have the connection.
     pub fn accept_files(&self, owner: Process) -> io::Result<()> {
-        self.accept_files_as(owner, false)
+        self.0.hold(owner)?;
+        self.accept_held_files()
     }
 
     /// The same for a connection that the keeper has, too: it goes on also if the switch dies now.
@@ -46,11 +47,11 @@ impl Connection {
     /// # Errors
     /// The closer cannot have the connection.
     pub(super) fn accept_files_of_left(&self, owner: Process) -> io::Result<()> {
-        self.accept_files_as(owner, true)
+        self.0.hold_left(owner, true)?;
+        self.accept_held_files()
     }
 
-    fn accept_files_as(&self, owner: Process, outlives: bool) -> io::Result<()> {
-        self.0.hold_as(owner, outlives)?;
+    fn accept_held_files(&self) -> io::Result<()> {
         // Otherwise the kernel drops a message out of band (MSG_OOB), and closes its files, when the bytes behind it are received.
         rustix::net::sockopt::set_socket_oobinline(&self.0, true)?;
         accept_files(&self.0);

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use rustix::io::Errno;
 
 use super::keeper::{self, Copy};
-use super::message::Taking;
+use super::message::{MOST_FILES, Taking};
 use crate::front_end::closing::Process;
 
 /// A descriptor that a client can have, too. Dropping it never waits for a client, from the moment on that the closer has a copy of
@@ -26,20 +26,40 @@ impl ClientFd {
     /// # Errors
     /// The closer cannot have it now: no client may get this descriptor.
     pub fn hold(&self, owner: Process) -> io::Result<()> {
-        self.hold_as(owner, false)
-    }
-
-    /// The same. `outlives`: see [`outlives`](Self::outlives). The closer knows it from the beginning, whenever the switch dies.
-    ///
-    /// # Errors
-    /// See [`hold`](Self::hold).
-    pub fn hold_as(&self, owner: Process, outlives: bool) -> io::Result<()> {
         if self.copy.get().is_none() {
-            let copy = keeper::hold(self.file.as_fd(), owner, outlives)?;
+            let copy = keeper::hold(self.file.as_fd(), owner, false)?;
             // Another thread may have been faster. Its copy is as good.
             let _ = self.copy.set(copy);
         }
         if self.is_held() { Ok(()) } else { Err(Errno::MFILE.into()) }
+    }
+
+    /// The same for a descriptor that a predecessor left with the keeper, mostly without waiting for the closer: until it has answered, the message to
+    /// it, and the keeper's copy, keep the file open. `outlives`: see [`outlives`](Self::outlives).
+    ///
+    /// # Errors
+    /// See [`hold`](Self::hold).
+    pub fn hold_left(&self, owner: Process, outlives: bool) -> io::Result<()> {
+        Self::hold_as_left(&[self], owner, outlives)
+    }
+
+    /// The same for several.
+    ///
+    /// # Errors
+    /// See [`hold`](Self::hold).
+    pub fn hold_all_left(files: &[&ClientFd], owner: Process) -> io::Result<()> {
+        files.chunks(MOST_FILES).try_for_each(|files| Self::hold_as_left(files, owner, false))
+    }
+
+    fn hold_as_left(files: &[&ClientFd], owner: Process, outlives: bool) -> io::Result<()> {
+        let files: Vec<_> = files.iter().filter(|file| file.copy.get().is_none()).collect();
+        let own: Vec<_> = files.iter().map(|file| file.file.as_fd()).collect();
+        if own.is_empty() {
+            return Ok(());
+        }
+        let copies = keeper::hold_left(&own, owner, outlives)?;
+        files.iter().zip(copies).for_each(|(file, copy)| _ = file.copy.set(copy));
+        Ok(())
     }
 
     /// Gives the closer a copy, without waiting until it has it: if it has no descriptors left, a thread closes this one last.

@@ -233,7 +233,7 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process, outlives: bool) -> io::
     let until = Instant::now() + ANSWERS_WITHIN;
     let mut keeper = keeper().lock();
     let generation = keeper.generation;
-    let id = keeper.ask(file, owner, outlives)?;
+    let id = keeper.ask(&[file], owner, outlives)?;
     // Dropped without the lock, which it needs.
     let copy = Copy { id, owner };
     loop {
@@ -251,6 +251,24 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process, outlives: bool) -> io::
                 drop(copy);
                 return Err(error.into());
             }
+        }
+    }
+}
+
+/// Gives the closer copies of at most [`MOST_FILES`] files that the keeper of the switch has, too, and does not wait until it has them: the message to
+/// it is a reference like a copy. A successor with hundreds of ports would else wait for the answers to each.
+///
+/// # Errors
+/// It cannot have them now.
+pub(super) fn hold_left(files: &[BorrowedFd<'_>], owner: Process, outlives: bool) -> io::Result<Vec<Copy>> {
+    let until = Instant::now() + ANSWERS_WITHIN;
+    loop {
+        let asked = keeper().lock().ask(files, owner, outlives);
+        match asked {
+            // So many files may be in messages of one user. The closer takes them out.
+            Err(Errno::TOOMANYREFS) if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            Err(why) => return Err(why.into()),
+            Ok(first) => return Ok((first..).take(files.len()).map(|id| Copy { id, owner }).collect()),
         }
     }
 }
@@ -318,21 +336,22 @@ impl Keeper {
         }
     }
 
-    /// Gives the closer a copy of a file. Returns the number of it.
+    /// Gives the closer copies of files. Returns the number of the first of them.
     ///
     /// # Errors
     /// The kernel refuses to send the message.
-    fn ask(&mut self, file: BorrowedFd<'_>, owner: Process, outlives: bool) -> Result<u64, Errno> {
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        self.tell(Message::Hold { id, owner, outlives }, &[file])?;
-        self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives });
+    fn ask(&mut self, files: &[BorrowedFd<'_>], owner: Process, outlives: bool) -> Result<u64, Errno> {
+        let id = NEXT_ID.fetch_add(files.len() as u64, Ordering::Relaxed);
+        self.tell(Message::Hold { id, files: files.len() as u32, owner, outlives }, files)?;
+        let asked = |file: &BorrowedFd<'_>| Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives };
+        self.held.extend((id..).zip(files.iter().map(asked)));
         Ok(id)
     }
 
     /// The same without a wait, also for another closer.
     fn ask_once(&mut self, file: BorrowedFd<'_>, owner: Process, outlives: bool) -> Result<u64, Errno> {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        send(&self.socket, Message::Hold { id, owner, outlives }, &[file], SendFlags::DONTWAIT)?;
+        send(&self.socket, Message::Hold { id, files: 1, owner, outlives }, &[file], SendFlags::DONTWAIT)?;
         self.held.insert(id, Held { file: file.as_raw_fd(), owner, copy: Answer::Asked, outlives });
         Ok(id)
     }
@@ -470,7 +489,7 @@ impl Keeper {
         for id in ids {
             let Some(held) = self.held.get_mut(&id) else { continue };
             held.copy = Answer::Asked;
-            let message = Message::Hold { id, owner: held.owner, outlives: held.outlives };
+            let message = Message::Hold { id, files: 1, owner: held.owner, outlives: held.outlives };
             // SAFETY: a file leaves `held`, under the lock of the keeper, before it is closed.
             let file = unsafe { BorrowedFd::borrow_raw(held.file) };
             failed = failed.or_else(|| self.try_to_tell(message, &[file]).err());
@@ -490,7 +509,7 @@ impl Keeper {
     fn hand_over(&mut self, files: Vec<OwnedFd>) {
         for file in files {
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-            if self.tell(Message::Hold { id, owner: None, outlives: false }, &[file.as_fd()]).is_err() {
+            if self.tell(Message::Hold { id, files: 1, owner: None, outlives: false }, &[file.as_fd()]).is_err() {
                 close_in_background(None, vec![file]);
                 continue;
             }
@@ -564,9 +583,11 @@ fn hear(keeper: &Mutex<Keeper>, generation: u64, message: Message, files: Vec<Ow
             locked.lose(id);
             ANSWERED.notify_all();
         }
-        Message::Held { id } => {
-            if let Some(held) = locked.held.get_mut(&id) {
-                held.copy = Answer::There;
+        Message::Held { id, files } => {
+            for id in id..id.saturating_add(files) {
+                if let Some(held) = locked.held.get_mut(&id) {
+                    held.copy = Answer::There;
+                }
             }
             ANSWERED.notify_all();
         }

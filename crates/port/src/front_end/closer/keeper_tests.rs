@@ -54,7 +54,7 @@ fn late_answers_of_a_replaced_closer_say_nothing_of_its_successor() {
     keeper.generation = 1;
     let keeper = Mutex::new(keeper);
     let late = [
-        Message::Held { id },
+        Message::Held { id, files: 1 },
         Message::NotHeld { id },
         Message::Closing { id },
         Message::Closed { id },
@@ -70,7 +70,7 @@ fn late_answers_of_a_replaced_closer_say_nothing_of_its_successor() {
     // Only the old one had these files.
     hear(&keeper, 0, Message::Taken { first: id, files: 1 }, vec![new_eventfd()]);
     assert!(matches!(receive(&far), Some((Message::Hold { .. }, files)) if files.len() == 1));
-    hear(&keeper, 1, Message::Held { id }, Vec::new());
+    hear(&keeper, 1, Message::Held { id, files: 1 }, Vec::new());
     assert_eq!(keeper.lock().held[&id].copy, Answer::There);
 }
 

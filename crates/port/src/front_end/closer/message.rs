@@ -24,8 +24,9 @@ pub(super) enum Message {
     /// To the closer: the first file beside this message becomes readable when the switch has ended, the second one when the parent of the switch
     /// has (pidfds).
     Switch,
-    /// To the closer: keep the file beside this message, under this number. `outlives`: as if [`Message::Outlives`] followed at once.
-    Hold { id: u64, owner: Option<NonZeroU32>, outlives: bool },
+    /// To the closer: keep the files beside this message, so many, under this number and the ones behind it. `outlives`: as if
+    /// [`Message::Outlives`] followed at once.
+    Hold { id: u64, files: u32, owner: Option<NonZeroU32>, outlives: bool },
     /// To the closer: receive so many bytes from the connection with this number, and do this with the files that come with them. `first`: the
     /// number of the first of them.
     Take { connection: u64, first: u64, bytes: u64, how: Taking },
@@ -37,8 +38,8 @@ pub(super) enum Message {
     Taken { first: u64, files: u64 },
     /// To the switch: nothing could be received, or no descriptors are left for the files.
     NotTaken { first: u64 },
-    /// To the switch: this file is kept.
-    Held { id: u64 },
+    /// To the switch: so many files are kept, under this number and the ones behind it.
+    Held { id: u64, files: u64 },
     /// To the switch: no descriptor was left for this file.
     NotHeld { id: u64 },
     /// To the switch: the close of this file begins.
@@ -65,8 +66,8 @@ impl Message {
     fn encode(self) -> [u8; BYTES] {
         let words = match self {
             Self::Switch => [1, 0, 0, 0],
-            Self::Hold { id, owner, outlives } => {
-                [2, id, owner.map_or(0, |owner| owner.get().into()), u64::from(outlives)]
+            Self::Hold { id, files, owner, outlives } => {
+                [2, id, owner.map_or(0, |owner| owner.get().into()), u64::from(outlives) << 32 | u64::from(files)]
             }
             Self::Take { connection, first, bytes, how } => {
                 let (kind, files) = match how {
@@ -84,7 +85,7 @@ impl Message {
             Self::Closed { id } => [7, id, 0, 0],
             Self::Closing { id } => [8, id, 0, 0],
             Self::NotHeld { id } => [9, id, 0, 0],
-            Self::Held { id } => [10, id, 0, 0],
+            Self::Held { id, files } => [10, id, files, 0],
         };
         let mut bytes = [0; BYTES];
         for (into, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
@@ -99,7 +100,10 @@ impl Message {
         let [kind, one, two, three] = words[..] else { return None };
         Some(match kind {
             1 => Self::Switch,
-            2 => Self::Hold { id: one, owner: u32::try_from(two).ok().and_then(NonZeroU32::new), outlives: three != 0 },
+            2 => {
+                let (owner, outlives) = (u32::try_from(two).ok().and_then(NonZeroU32::new), three >> 32 != 0);
+                Self::Hold { id: one, files: three as u32, owner, outlives }
+            }
             3 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Receive },
             11 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Peek },
             12 => {
@@ -113,7 +117,7 @@ impl Message {
             7 => Self::Closed { id: one },
             8 => Self::Closing { id: one },
             9 => Self::NotHeld { id: one },
-            10 => Self::Held { id: one },
+            10 => Self::Held { id: one, files: two },
             _ => return None,
         })
     }
@@ -186,8 +190,8 @@ mod tests {
         let (id, first) = (u64::MAX - 1, 7);
         for message in [
             Message::Switch,
-            Message::Hold { id, owner: None, outlives: false },
-            Message::Hold { id, owner: NonZeroU32::new(u32::MAX), outlives: true },
+            Message::Hold { id, files: 1, owner: None, outlives: false },
+            Message::Hold { id, files: u32::MAX, owner: NonZeroU32::new(u32::MAX), outlives: true },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Receive },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Peek },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Discard { files: 253 } },
@@ -198,7 +202,7 @@ mod tests {
             Message::Closed { id },
             Message::Closing { id },
             Message::NotHeld { id },
-            Message::Held { id },
+            Message::Held { id, files: 253 },
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use ringway_runtime::prepare_descriptors;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -67,9 +68,7 @@ fn detach() {
             libc::signal(signal, libc::SIG_IGN);
         }
     }
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let _ = prepare_descriptors();
 }
 
 /// Does what the switch says, until it has ended and everything is closed. This thread never closes a client's file, and never waits for the
@@ -82,16 +81,18 @@ pub(super) fn serve(socket: &Arc<OwnedFd>) {
     if started.is_err() {
         return;
     }
-    while let Some((message, mut files)) = receive(socket) {
+    while let Some((message, files)) = receive(socket) {
         match message {
             Message::Switch => processes = files,
-            Message::Hold { id, owner, outlives } => {
-                let Some(file) = files.pop() else {
-                    let _ = answers.send(Message::NotHeld { id });
-                    continue;
-                };
-                held.lock().insert(id, (owner, Kept { file: Arc::new(file), is_of_switch: true, outlives }));
-                let _ = answers.send(Message::Held { id });
+            Message::Hold { id, files: count, owner, outlives } => {
+                let there = files.len() as u64;
+                let kept = files.into_iter().map(|file| Kept { file: Arc::new(file), is_of_switch: true, outlives });
+                held.lock().extend((id..).zip(kept.map(|kept| (owner, kept))));
+                let _ = answers.send(Message::Held { id, files: there });
+                // No descriptor was left for these.
+                for missing in there..u64::from(count) {
+                    let _ = answers.send(Message::NotHeld { id: id + missing });
+                }
             }
             Message::Outlives { id } => {
                 if let Some((_, kept)) = held.lock().get_mut(&id) {

@@ -18,13 +18,18 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidf
 use super::message::{ENDS_WITH_PARENT, Message, send};
 use super::process::serve;
 
+/// Bytes of the switch's messages that the closer has not taken.
+const SEND_BUFFER: usize = 1 << 20;
 /// Most closers that the opener has at a time: one, and one that it takes the place of.
 const ALIVE_MOST: usize = 4;
 /// Longest wait for the opener.
 const STARTED_WITHIN: Duration = Duration::from_secs(1);
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+    let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    // Room for what a successor has to say of hundreds of ports. The kernel gives what it allows (net.core.wmem_max).
+    sockopt::set_socket_send_buffer_size(&near, SEND_BUFFER)?;
+    Ok((near, far))
 }
 
 /// Starts a process that calls [`run`](super::run), with the socket at the other end of the returned one as its standard input.
