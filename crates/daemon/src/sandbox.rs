@@ -8,7 +8,7 @@ use ringway_config::kinds::access::may_give_away;
 use ringway_keeper::opener::use_in_process;
 use ringway_keeper::{Link, NotStarted};
 use ringway_memory::can_limit_holes;
-use ringway_runtime::log;
+use ringway_runtime::{log, prepare_descriptors};
 use ringway_sandbox::{Files, Missing, Refusal, give_up_calls, give_up_files, give_up_privileges};
 use rustix::system::uname;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -41,6 +41,8 @@ pub fn begin(keeper: &Link) -> Result<(), NotStarted> {
 
 /// Gives up privileges and files, and starts the closer, before there is a link: in a process that will be the switch once another one has ended.
 pub fn begin_ahead(closer: fn() -> std::process::Command) {
+    // What fails is told by the switch.
+    let _ = prepare_descriptors();
     given_up();
     ringway_port::start_closer(closer);
 }

@@ -21,7 +21,7 @@ use ringway_keeper::{Link, NotStarted};
 use ringway_port_device::unclosed_devices;
 use ringway_port_process::AttachServer;
 use ringway_runtime::serving::{note_round, refused_calls};
-use ringway_runtime::{fatal, log, warn_limited};
+use ringway_runtime::{fatal, log, prepare_descriptors, warn_limited};
 use tokio::net::unix::pipe::Receiver;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -167,7 +167,9 @@ pub fn serve(mut options: Options, notify: impl FnMut(Event)) -> Result<(), Serv
         Some(claim) => claim,
         None => RuntimeDir::claim(&options.runtime_dir, &keeper)?,
     };
-    raise_descriptor_limit();
+    if let Err(why) = prepare_descriptors() {
+        tracing::warn!("cannot raise the limit of open files: {why}");
+    }
     let state = StateFile::locate(&options.config.state.file, claim.path(), options.file.as_deref());
     // The keeper has it as long as it lives.
     let lock = match keeper.inherit(STATE_LOCK) {
@@ -486,15 +488,6 @@ async fn wait_for(counter: Option<&Receiver>) {
             tracing::error!("faults of ports are not seen at once: {error}");
             pending().await
         }
-    }
-}
-
-/// Each client takes four descriptors: the usual limit of 1024 would end at 250 clients.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::warn!("cannot raise the limit of open files: {error}");
     }
 }
 

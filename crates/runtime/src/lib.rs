@@ -18,6 +18,7 @@
 pub mod call;
 pub mod clock;
 pub mod contain;
+mod descriptors;
 pub mod inheritance;
 pub mod log;
 pub mod mover;
@@ -32,6 +33,7 @@ pub mod watch;
 pub use call::{CallAccount, Called, call, interrupt};
 pub use clock::{nanoseconds, seconds};
 pub use contain::{INTERNAL_ERROR, PanicCounter, fatal, guard_thread, run_or_exit, warn_limited};
+pub use descriptors::prepare_descriptors;
 pub use mover::{Moved, Mover};
 pub use os_scheduler::use_batch_scheduling;
 pub use ringway_switch::contain;
