@@ -3,13 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Weak};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringway_runtime::call;
-use ringway_switch::{Port, prepare_detours};
+use ringway_switch::Port;
 
 use crate::known::KnownPorts;
 use crate::poller::{name_of, spare};
@@ -28,25 +28,37 @@ use crate::topology::Topology;
 /// Pollers of ports in quarantine. More ports than that share them, and stall one another.
 const QUARANTINE_POLLERS: usize = 4;
 
+/// Longest wait for the threads that can relieve others.
+const PREPARED_WITHIN: Duration = Duration::from_secs(1);
+
 /// The running pollers. Ends and joins them when dropped.
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    starting: Mutex<Starting>,
     /// Ends before the pollers.
     relief: Vec<JoinHandle<()>>,
     /// Ends after the pollers.
     reaper: Reaper,
 }
 
+/// What an engine that starts waits for.
+#[derive(Debug)]
+struct Starting {
+    /// Pollers that are not known to run.
+    threads: Vec<Spare>,
+    /// Says once that pollers can be relieved.
+    prepared: Option<Receiver<()>>,
+}
+
 impl Engine {
     /// Starts the pollers, which serve no port yet.
     ///
     /// # Errors
-    /// The kernel refuses a thread, a descriptor or the pinning to a CPU that is not there.
+    /// The kernel refuses a thread, a descriptor or memory. [`Engine::wait_until_started`] has further ones.
     pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         call::prepare();
-        prepare_detours();
         let cores: Vec<Option<usize>> = match settings.cores.as_slice() {
             [] => vec![None],
             cores => cores.iter().copied().map(Some).collect(),
@@ -70,13 +82,34 @@ impl Engine {
             states,
         });
         let reaper = Reaper::start(&shared, queue)?;
-        let mut engine = Engine { shared: Arc::clone(&shared), threads: Vec::new(), relief: Vec::new(), reaper };
+        let (relief, prepared) = relieving::start(&shared, settings)?;
+        let starting = Mutex::new(Starting { threads: Vec::new(), prepared: Some(prepared) });
+        let engine = Engine { shared: Arc::clone(&shared), threads: Mutex::default(), relief, starting, reaper };
         for state in &shared.states {
             let thread = spare(&shared, settings, name_of(&shared, state.number))?;
-            engine.threads.push(thread.begin(Arc::clone(state))?);
+            thread.order(Arc::clone(state));
+            lock(&engine.starting).threads.push(thread);
         }
-        engine.relief = relieving::start(&shared, settings)?;
         Ok(engine)
+    }
+
+    /// Waits until all pollers run, and all that relieves them is there: once a client's port is served, the client can keep the kernel from giving any.
+    /// [`Engine::publish`] waits, too. The start of an engine that this is not called for costs its caller less.
+    ///
+    /// # Errors
+    /// The kernel refuses a descriptor, or the pinning to a CPU that is not there.
+    pub fn wait_until_started(&self) -> io::Result<()> {
+        let mut starting = lock(&self.starting);
+        let mut failed = None;
+        for thread in starting.threads.drain(..) {
+            match thread.begun() {
+                Ok(thread) => lock(&self.threads).push(thread),
+                Err(why) => failed = Some(why),
+            }
+        }
+        // What there is no room for is tried again each second.
+        let _ = starting.prepared.take().map(|prepared| prepared.recv_timeout(PREPARED_WITHIN));
+        failed.map_or(Ok(()), Err)
     }
 
     /// The pollers without those of ports in quarantine.
@@ -86,6 +119,8 @@ impl Engine {
 
     /// Makes the pollers serve this topology, from their next batch on.
     pub fn publish(&self, topology: Topology) {
+        // Who wants to know has asked.
+        let _ = self.wait_until_started();
         self.shared.known.add(&topology);
         // Before the lock, as it takes memory.
         let topology = Arc::new(topology);
@@ -153,7 +188,8 @@ impl Engine {
         self.shared.states.iter().for_each(|state| state.wake());
         let until = Instant::now() + within;
         let relieving = self.shared.relief.take_successors();
-        let are_done = || self.threads.iter().chain(&relieving).all(JoinHandle::is_finished);
+        let threads = lock(&self.threads);
+        let are_done = || threads.iter().chain(&relieving).all(JoinHandle::is_finished);
         while !are_done() && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -193,6 +229,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        let _ = self.wait_until_started();
         self.shared.stop.store(true, Ordering::Release);
         self.shared.relief.wake();
         for thread in self.relief.drain(..) {
@@ -200,8 +237,8 @@ impl Drop for Engine {
         }
         self.shared.relief.take_spares().into_iter().for_each(Spare::end);
         self.shared.states.iter().for_each(|state| state.wake());
-        self.threads.extend(self.shared.relief.take_successors());
-        for thread in self.threads.drain(..) {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads.into_iter().chain(self.shared.relief.take_successors()) {
             let _ = thread.join();
         }
         // Another engine may serve the ports.
@@ -212,4 +249,8 @@ impl Drop for Engine {
         self.shared.old.close();
         self.reaper.end();
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,6 +22,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{Ordering, fence};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,17 +51,18 @@ const HELD_FOR: Duration = Duration::from_millis(1);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts the relieving thread, the threads that can relieve others, and one that starts further ones and maps memory for detours: it may wait for
-/// the kernel, as each thread that maps memory.
+/// the kernel, as each thread that maps memory. That one says when all are there for the first time, or when there was no room for one.
 ///
 /// # Errors
 /// The kernel refuses a thread.
-pub(crate) fn start(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<Vec<JoinHandle<()>>> {
-    for _ in 0..SPARES {
-        add_spare(shared, settings)?;
-    }
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    settings: &EngineSettings,
+) -> io::Result<(Vec<JoinHandle<()>>, Receiver<()>)> {
+    let (prepared, is_prepared) = channel();
     let (for_spares, of_spares) = (Arc::clone(shared), settings.clone());
     let starter = std::thread::Builder::new().name("spares".into());
-    let starter = starter.spawn(move || run_or_exit("spares", || start_spares(&for_spares, &of_spares)))?;
+    let starter = starter.spawn(move || run_or_exit("spares", || start_spares(&for_spares, &of_spares, &prepared)))?;
     let mut watcher = Watcher {
         shared: Arc::clone(shared),
         seen: vec![Seen::default(); shared.states.len()],
@@ -70,7 +72,7 @@ pub(crate) fn start(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Resu
     let thread = std::thread::Builder::new().name("relief".into());
     let thread = thread.spawn(move || run_or_exit("relief", || watcher.run()))?;
     shared.relief.begin(thread.thread().clone(), starter.thread().clone());
-    Ok(vec![thread, starter])
+    Ok((vec![thread, starter], is_prepared))
 }
 
 fn add_spare(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<()> {
@@ -80,14 +82,20 @@ fn add_spare(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<()> 
 }
 
 /// Maps memory for further detours, and starts a spare thread for each one that is taken, until the engine ends.
-fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings) {
+fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings, prepared: &Sender<()>) {
     while !shared.stop.load(Ordering::Acquire) {
         shared.relief.forget_ended();
         let has_memory = prepare_detours();
         let missing = shared.relief.spares() < SPARES;
-        if !missing && has_memory {
+        let is_done = !missing && has_memory;
+        if !is_done && missing && add_spare(shared, settings).is_ok() {
+            continue;
+        }
+        // Nobody hears it from the second time on.
+        let _ = prepared.send(());
+        if is_done {
             std::thread::park();
-        } else if !missing || add_spare(shared, settings).is_err() {
+        } else {
             std::thread::park_timeout(TRY_AGAIN);
         }
     }

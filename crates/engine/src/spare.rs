@@ -74,7 +74,20 @@ impl Spare {
     /// # Errors
     /// What the thread says.
     pub(crate) fn begin(self, state: Arc<PollerState>) -> io::Result<JoinHandle<()>> {
+        self.order(state);
+        self.begun()
+    }
+
+    /// Orders the thread to be that of a poller, without waiting for it.
+    pub(crate) fn order(&self, state: Arc<PollerState>) {
         self.handover.set(Stage::Begins(state));
+    }
+
+    /// Waits until a thread that was ordered serves its poller.
+    ///
+    /// # Errors
+    /// What the thread says.
+    pub(crate) fn begun(self) -> io::Result<JoinHandle<()>> {
         let has_said = |stage: &Stage| matches!(stage, Stage::Begun(_) | Stage::Ended);
         match self.handover.wait(has_said, Stage::Ended) {
             Stage::Begun(begun) => begun.map(|()| self.thread),

@@ -36,7 +36,7 @@ use super::live::{LivePort, LiveSwitch, NewPort};
 use super::open::{self, Place};
 use super::programs::{LoadedProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
-use super::state::{Daemon, choose_poller, start_engine};
+use super::state::{Daemon, choose_poller, start_engine, wait_for_engine};
 use super::wanted_device::WantedDevice;
 
 /// Longest wait for ports to close the sockets that new ports are to have.
@@ -107,6 +107,8 @@ impl Daemon {
             self.apply_action(&mut candidate, &target, action)?;
         }
         self.open_deferred(&mut candidate)?;
+        // Their threads have had as long as the ports took.
+        wait_for_engine(candidate.engine.as_ref().unwrap_or(&self.engine))?;
         let mut steps: Vec<String> = actions.iter().map(ToString::to_string).collect();
         for (name, program) in loaded {
             let Some(switch) = candidate.switches.get_mut(&name) else { continue };
@@ -260,7 +262,12 @@ impl Daemon {
                     candidate.switches.remove(name);
                 }
             },
-            Action::ChangeEngine { to, .. } => candidate.engine = Some(start_engine(to)?),
+            Action::ChangeEngine { to, .. } => {
+                let engine = start_engine(to)?;
+                // Before anything is opened that would be closed again.
+                wait_for_engine(&engine)?;
+                candidate.engine = Some(engine);
+            }
             Action::ChangeAttach { .. }
             | Action::ChangeMemory { .. }
             | Action::ChangeSockets { .. }
@@ -512,6 +519,10 @@ impl Daemon {
 
     /// Returns the running ports without a fault that are not in the candidate any more: switch, name and port.
     fn removed_ports(&self, candidate: &Candidate) -> Vec<(Name, Name, LivePort)> {
+        // At a start this is asked for each port.
+        if self.switches.values().all(|switch| switch.ports().is_empty()) {
+            return Vec::new();
+        }
         let kept: HashSet<_> =
             candidate.switches.values().flat_map(|s| s.ports().values()).map(|new| Arc::as_ptr(&new.port)).collect();
         let all = self.switches.iter().flat_map(|(switch, s)| s.ports().iter().map(move |p| (switch, p)));
