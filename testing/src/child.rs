@@ -77,8 +77,16 @@ impl Drop for Ended {
 /// # Panics
 /// There is no such process.
 pub fn signal(id: u32, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("not 0");
-    kill_process(pid, signal).expect("our own child");
+    kill_process(pid(id), signal).expect("our own child");
+}
+
+/// The number of a process.
+///
+/// # Panics
+/// It is that of none.
+#[must_use]
+pub fn pid(id: u32) -> Pid {
+    Pid::from_raw(i32::try_from(id).expect("a process id")).expect("not 0")
 }
 
 /// What is written to a pipe, line by line.
@@ -145,17 +153,26 @@ fn stat(id: u32) -> Option<Stat> {
     Some(Stat { name: name.to_owned(), state: state.to_owned() })
 }
 
-/// Threads of a process, by the states of `/proc/PID/task/TID/stat` (proc(5)): `R`, `S`, `D`, `T`, ...
-///
-/// # Panics
-/// There is no such process.
+/// Threads of a process, by the states of `/proc/PID/task/TID/stat` (proc(5)): `R`, `S`, `D`, `T`, ... None, if there is no such process.
 #[must_use]
 pub fn thread_states(id: u32) -> Vec<char> {
-    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("the process lives").flatten();
-    let state = |task: std::fs::DirEntry| {
+    of_threads(id, |stat| stat.chars().next())
+}
+
+/// The priorities (nice(1)) of the process's threads; none, if there is no such process.
+#[must_use]
+pub fn thread_priorities(id: u32) -> Vec<i32> {
+    // The 19th field of proc_pid_stat(5).
+    of_threads(id, |stat| stat.split(' ').nth(16)?.parse().ok())
+}
+
+/// What `of` finds in the state of each thread and what follows it.
+fn of_threads<T>(id: u32, of: impl Fn(&str) -> Option<T>) -> Vec<T> {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let found = |task: std::fs::DirEntry| {
         // The name in parentheses may hold anything.
         let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
-        stat.rsplit_once(") ")?.1.chars().next()
+        of(stat.rsplit_once(") ")?.1)
     };
-    tasks.filter_map(state).collect()
+    tasks.filter_map(found).collect()
 }

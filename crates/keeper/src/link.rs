@@ -1,6 +1,6 @@
 //! The switch's side: what a predecessor left, and what a successor will find.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use rustix::fs::MemfdFlags;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use crate::child::{NotStarted, from_stdin};
-use crate::message::{BYTES_MOST, FILES_MOST, Message, NAME_MOST, NOTE_MOST, Received, State, receive, send};
+use crate::message::{BYTES_MOST, Entry, FILES_MOST, Message, NAME_MOST, NOTE_MOST, Received, State, receive, send};
 use crate::opener::Opener;
 
 /// Longest wait for the keeper to take a message. It takes each at once, unless it was stopped.
@@ -75,7 +75,8 @@ struct Inner {
     socket: OwnedFd,
     predecessor: Option<Predecessor>,
     page: Option<OwnedFd>,
-    left: Mutex<HashMap<String, Inherited>>,
+    /// By their whole names: a successor of hundreds of ports asks for thousands of them.
+    left: Mutex<BTreeMap<String, Inherited>>,
     /// Numbers guards, and messages that are answered. No predecessor had the same ones.
     next: AtomicU64,
     /// Readable once the switch is to hand over.
@@ -121,7 +122,7 @@ impl Link {
     fn heard(socket: OwnedFd) -> Result<Self, NotStarted> {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TAKEN_WITHIN))?;
         let mut bytes = vec![0; BYTES_MOST + 1];
-        let (mut predecessor, mut left, mut first) = (None, HashMap::new(), 1);
+        let (mut predecessor, mut left, mut first) = (None, BTreeMap::new(), 1);
         let (mut cut, mut page, opener) = (Vec::new(), None, Opener::absent());
         loop {
             match receive(&socket, &mut bytes, RecvFlags::empty())? {
@@ -138,6 +139,18 @@ impl Link {
                         cut.push(name);
                     } else {
                         left.insert(name.clone(), Inherited { name, note, files });
+                    }
+                }
+                Received::Message { message: Message::Several(entries), files, .. } => {
+                    let mut files = files.into_iter();
+                    for Entry { name, note, files: count } in entries {
+                        let own: Vec<_> = files.by_ref().take(usize::from(count)).collect();
+                        if own.len() == usize::from(count) {
+                            left.insert(name.clone(), Inherited { name, note, files: own });
+                        } else {
+                            // No descriptor is left for the others.
+                            cut.push(name);
+                        }
                     }
                 }
                 Received::Message { message: Message::Opener, files, .. } => {
@@ -227,7 +240,10 @@ impl Link {
     #[must_use]
     pub fn inherit_rather(&self, name: &str, preferred: impl Fn(&[u8]) -> bool) -> Option<Inherited> {
         let mut left = self.0.as_ref()?.left.lock();
-        let named = left.iter().filter(|(whole, _)| without_number(whole) == name);
+        let numbered = format!("{name}#");
+        let with_number = left.range(numbered.clone()..).take_while(|(whole, _)| whole.starts_with(&numbered));
+        let named = left.get_key_value(name).into_iter().chain(with_number);
+        let named = named.filter(|(whole, _)| without_number(whole) == name);
         let best = named.max_by_key(|(whole, left)| (preferred(&left.note), number(whole)));
         let best = best.map(|(whole, _)| whole.clone())?;
         left.remove(&best)
@@ -244,22 +260,25 @@ impl Link {
     pub fn left(&self, prefix: &str) -> Vec<String> {
         let Some(inner) = &self.0 else { return Vec::new() };
         let left = inner.left.lock();
-        left.keys().filter(|name| name.starts_with(prefix)).map(|whole| without_number(whole).to_owned()).collect()
+        let from_there = left.range(prefix.to_owned()..).map(|(name, _)| name);
+        from_there.take_while(|name| name.starts_with(prefix)).map(|whole| without_number(whole).to_owned()).collect()
     }
 
     /// Takes what a predecessor left under names that begin like this, in the order in which it was kept.
     #[must_use]
     pub fn inherit_all(&self, prefix: &str) -> Vec<Inherited> {
-        self.inherit_where(|name| name.starts_with(prefix))
+        let Some(inner) = &self.0 else { return Vec::new() };
+        let mut left = inner.left.lock();
+        let from_there = left.range(prefix.to_owned()..).map(|(name, _)| name);
+        let names: Vec<_> = from_there.take_while(|name| name.starts_with(prefix)).cloned().collect();
+        in_order(names.into_iter().filter_map(|name| left.remove(&name)))
     }
 
     /// Takes what a predecessor left under `wanted` names, with their numbers, in the order in which it was kept.
     #[must_use]
     pub fn inherit_where(&self, wanted: impl Fn(&str) -> bool) -> Vec<Inherited> {
         let Some(inner) = &self.0 else { return Vec::new() };
-        let mut all: Vec<_> = inner.left.lock().extract_if(|name, _| wanted(name)).collect();
-        all.sort_by_key(|(name, _)| number(name));
-        all.into_iter().map(|(_, left)| left).collect()
+        in_order(inner.left.lock().extract_if(.., |name, _| wanted(name)).map(|(_, left)| left))
     }
 
     /// Has the keeper hold these files, with this note, for a successor. What it held under this name before is closed.
@@ -362,6 +381,13 @@ impl Link {
             inner.say(&Message::Is(state), &[]);
         }
     }
+}
+
+/// In the order in which it was kept.
+fn in_order(left: impl Iterator<Item = Inherited>) -> Vec<Inherited> {
+    let mut all: Vec<_> = left.collect();
+    all.sort_by_key(|left| number(&left.name));
+    all
 }
 
 /// A name without the number of a guard.

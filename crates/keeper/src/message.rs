@@ -20,9 +20,11 @@ pub const NOTE_MOST: usize = 32 << 10;
 /// Most files under one name. An XDP port with 64 queues has 136.
 pub const FILES_MOST: usize = 160;
 /// Most files in one message (`SCM_MAX_FD`): the kernel closes what there is no room for, and a close can wait.
-const FILES_IN_MESSAGE: usize = 253;
+pub(crate) const FILES_IN_MESSAGE: usize = 253;
+/// The kind of a message about several names.
+const SEVERAL: u8 = 11;
 /// Most bytes of a message.
-pub(crate) const BYTES_MOST: usize = 16 + NAME_MOST + NOTE_MOST;
+pub(crate) const BYTES_MOST: usize = 16 + Entry::HEAD + NAME_MOST + NOTE_MOST;
 
 /// A state of the switch, for the service manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,44 @@ pub enum State {
     Fits = 4,
     /// Of one that was started ahead: it has done what it can before it is the switch.
     Prepared = 5,
+}
+
+/// What a predecessor left under one of several names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) note: Vec<u8>,
+    /// The number of its files.
+    pub(crate) files: u8,
+}
+
+impl Entry {
+    /// Bytes before the name: lengths of name and note, and number of files.
+    const HEAD: usize = 4;
+
+    /// Bytes in a message.
+    pub(crate) fn bytes(&self) -> usize {
+        Self::HEAD + self.name.len() + self.note.len()
+    }
+
+    fn encode(&self, into: &mut Vec<u8>) {
+        let [low, high] = u16::try_from(self.note.len()).unwrap_or(u16::MAX).to_le_bytes();
+        into.extend([u8::try_from(self.name.len()).unwrap_or(u8::MAX), self.files, low, high]);
+        into.extend(self.name.as_bytes());
+        into.extend(&self.note);
+    }
+
+    /// The first of these, and what is behind it.
+    fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (&[name, files, low, high], rest) = bytes.split_first_chunk::<{ Self::HEAD }>()?;
+        let (name, rest) = rest.split_at_checked(usize::from(name))?;
+        let (note, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([low, high])))?;
+        if name.len() > NAME_MOST || note.len() > NOTE_MOST {
+            return None;
+        }
+        let name = std::str::from_utf8(name).ok()?.to_owned();
+        Some((Self { name, note: note.to_owned(), files }, rest))
+    }
 }
 
 /// A message. Files are beside it.
@@ -55,6 +95,8 @@ pub(crate) enum Message {
     Begin { starts: u32, failed: u32, end: String },
     /// To the switch: what a predecessor left under this name.
     Left { name: String, note: Vec<u8> },
+    /// To the switch: what a predecessor left under several names. The files of all are beside it, in the same order.
+    Several(Vec<Entry>),
     /// To the switch: nothing else is left.
     All,
     /// To the switch: what was under the name is closed.
@@ -82,6 +124,11 @@ impl Message {
                 named(4, u64::from(*failed) << 32 | u64::from(*starts), "", end.as_bytes())
             }
             Self::Left { name, note } => named(5, 0, name, note),
+            Self::Several(all) => {
+                let mut bytes = named(SEVERAL, 0, "", &[]);
+                all.iter().for_each(|entry| entry.encode(&mut bytes));
+                bytes
+            }
             Self::All => named(6, 0, "", &[]),
             Self::Released { token } => named(7, *token, "", &[]),
             Self::HandOver => named(8, 0, "", &[]),
@@ -94,6 +141,9 @@ impl Message {
         let (head, rest) = bytes.split_first_chunk::<8>()?;
         let (number, rest) = rest.split_first_chunk::<8>()?;
         let number = u64::from_ne_bytes(*number);
+        if head[0] == SEVERAL {
+            return Self::decode_several(rest);
+        }
         let (name, note) = rest.split_at_checked(usize::from(head[1]))?;
         if name.len() > NAME_MOST || note.len() > NOTE_MOST {
             return None;
@@ -125,7 +175,19 @@ impl Message {
     }
 }
 
-/// Sends a message with files, at most [`FILES_MOST`].
+impl Message {
+    fn decode_several(mut bytes: &[u8]) -> Option<Self> {
+        let mut all = Vec::new();
+        while !bytes.is_empty() {
+            let (entry, rest) = Entry::decode(bytes)?;
+            all.push(entry);
+            bytes = rest;
+        }
+        Some(Self::Several(all))
+    }
+}
+
+/// Sends a message with files, at most [`FILES_IN_MESSAGE`].
 ///
 /// # Errors
 /// The kernel refuses.
@@ -138,7 +200,7 @@ pub(crate) fn send(
     send_bytes(socket, &message.encode(), files, flags)
 }
 
-/// Sends bytes with files, at most [`FILES_MOST`].
+/// Sends bytes with files, at most [`FILES_IN_MESSAGE`].
 ///
 /// # Errors
 /// The kernel refuses.
@@ -148,7 +210,7 @@ pub(crate) fn send_bytes(
     files: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_IN_MESSAGE))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(Errno::INVAL);
@@ -184,7 +246,9 @@ pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8], flags: RecvFlags) -> 
     let whole = !flags.contains(ReturnFlags::CTRUNC);
     let message = Message::decode(&bytes[..len]).filter(|_| !flags.contains(ReturnFlags::TRUNC));
     Ok(match message {
-        Some(message) if files.len() <= FILES_MOST => Received::Message { message, files, whole },
+        Some(message) if files.len() <= FILES_MOST || matches!(message, Message::Several(_)) => {
+            Received::Message { message, files, whole }
+        }
         _ => Received::Nonsense(files),
     })
 }
@@ -240,7 +304,12 @@ mod tests {
             Message::Is(State::Stopping),
             Message::Is(State::Fits),
             Message::Begin { starts: 3, failed: 2, end: "signal 9".to_owned() },
-            Message::Left { name, note: Vec::new() },
+            Message::Left { name: name.clone(), note: Vec::new() },
+            Message::Several(Vec::new()),
+            Message::Several(vec![
+                Entry { name, note: vec![9; 300], files: 253 },
+                Entry { name: "n".repeat(NAME_MOST), note: vec![7; NOTE_MOST], files: 0 },
+            ]),
             Message::All,
             Message::Released { token: 1 << 40 },
             Message::HandOver,
@@ -257,11 +326,19 @@ mod tests {
         for length in 0..whole.len() {
             assert_eq!(Message::decode(&whole[..length]), None, "{length} bytes");
         }
+        let entry = |name: usize, note: usize| Entry { name: "n".repeat(name), note: vec![0; note], files: 1 };
+        let whole = Message::Several(vec![entry(4, 3), entry(1, 0)]).encode();
+        for length in 17..whole.len() {
+            let is_boundary = length == 16 + entry(4, 3).bytes();
+            assert_eq!(Message::decode(&whole[..length]).is_some(), is_boundary, "{length} bytes");
+        }
+        assert_eq!(Message::decode(&Message::Several(vec![entry(NAME_MOST + 1, 0)]).encode()), None);
+        assert_eq!(Message::decode(&Message::Several(vec![entry(1, NOTE_MOST + 1)]).encode()), None);
         let keep = |name: usize, note: usize| Message::Keep { name: "n".repeat(name), note: vec![0; note] }.encode();
         assert_eq!(Message::decode(&keep(NAME_MOST + 1, 0)), None);
         assert_eq!(Message::decode(&keep(1, NOTE_MOST + 1)), None);
         assert_eq!(Message::decode(&keep(0, 1)), None, "a name is needed");
-        assert_eq!(Message::decode(&[11; 16]), None);
+        assert_eq!(Message::decode(&[12; 16]), None);
         assert_eq!(Message::decode(&[3; 16]), None, "no such state");
     }
 }

@@ -7,6 +7,7 @@ mod closing;
 mod death;
 mod grants;
 mod hang;
+mod hurry;
 mod next;
 mod opening;
 mod options;
@@ -36,7 +37,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set
 use signal_hook::consts::SIGCHLD;
 
 use crate::link::HANDED_OVER;
-use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
+use crate::message::{BYTES_MOST, Entry, Message, Received, State, receive, send};
 use crate::page::{FIRST_SLOT, note_hang};
 use crate::request::Answer;
 use death::Death;
@@ -58,6 +59,9 @@ use upgrade::{Check, Phase, Upgrade};
 
 /// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
 const MESSAGES_MOST: usize = 1024;
+/// Most bytes and files of a message about several names. The switch takes what it has while the next one is made.
+const SEVERAL_BYTES: usize = 16 << 10;
+const SEVERAL_FILES: usize = 96;
 /// The service manager is told no more often that all is well.
 const ALIVE_EVERY: Duration = Duration::from_millis(5);
 /// Most switches that a signal ends before the first one has served.
@@ -211,6 +215,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             None => self.standby.take(),
         };
         let next = prepared.map_or_else(|| self.start(Role::Switch), Ok)?;
+        if starts > 0 {
+            hurry::begin(&next.switch, &next.opening);
+        }
         let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.to_owned() };
         Ok(Serving { starts, died, ..Serving::new(next, self.left(begin)) })
     }
@@ -654,6 +661,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                         let now = Instant::now();
                         (serving.ready, serving.look_at) = (Some(now), Some(now + SUSPECT_AFTER));
                         serving.death = self.watch(&serving.switch);
+                        hurry::end(&serving.switch, &serving.opening);
                         self.serves(serving.died);
                         (self.notify)(Event::Is(State::Ready));
                     }
@@ -708,15 +716,19 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
 
 /// Sends what was left, as much as there is room for, with the files of `only` these names, if it says so. Returns false if it has to be tried again after a while.
 fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, only: Option<&[&str]>) -> bool {
+    let files_of = |name: &str| match only {
+        Some(only) if !only.contains(&name) => Vec::new(),
+        _ => store.files(name),
+    };
     while let Some(message) = unsent.front() {
-        let files = match message {
-            // What a switch does is no matter to a process that only looks.
-            Message::Begin { .. } if only.is_none() => store.page().into_iter().map(AsFd::as_fd).collect(),
-            Message::Left { name, .. } if only.is_none_or(|only| only.contains(&&**name)) => store.files(name),
-            _ => Vec::new(),
-        };
+        let (several, mut files, count) = several(unsent, files_of);
+        let message = several.as_ref().unwrap_or(message);
+        // What a switch does is no matter to a process that only looks.
+        if matches!(message, Message::Begin { .. }) && only.is_none() {
+            files.extend(store.page().map(AsFd::as_fd));
+        }
         match send(&*switch.socket, message, &files, SendFlags::DONTWAIT) {
-            Ok(()) => _ = unsent.pop_front(),
+            Ok(()) => drop(unsent.drain(..count)),
             Err(Errno::AGAIN) => return true,
             // ETOOMANYREFS: too many descriptors are on their way.
             Err(Errno::TOOMANYREFS | Errno::NOMEM | Errno::NOBUFS) => return false,
@@ -728,6 +740,29 @@ fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, onl
         }
     }
     true
+}
+
+/// Joins the first messages about names into one, with the files of all: both ends wake for each message. `None`: the first message is another one. Returns for how many it
+/// stands.
+fn several<'s>(
+    unsent: &VecDeque<Message>,
+    files_of: impl Fn(&str) -> Vec<BorrowedFd<'s>>,
+) -> (Option<Message>, Vec<BorrowedFd<'s>>, usize) {
+    let (mut entries, mut files, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for message in unsent {
+        let Message::Left { name, note } = message else { break };
+        let own = files_of(name);
+        let entry = Entry { name: name.clone(), note: note.clone(), files: own.len() as u8 };
+        bytes += entry.bytes();
+        let is_full = bytes > SEVERAL_BYTES || files.len() + own.len() > SEVERAL_FILES;
+        if is_full && !entries.is_empty() {
+            break;
+        }
+        entries.push(entry);
+        files.extend(own);
+    }
+    let count = entries.len().max(1);
+    ((!entries.is_empty()).then_some(Message::Several(entries)), files, count)
 }
 
 fn timespec(time: Duration) -> Timespec {

@@ -67,6 +67,10 @@ impl Switch {
         self.number.as_raw_nonzero().get().unsigned_abs()
     }
 
+    pub(super) fn process_number(&self) -> Pid {
+        self.number
+    }
+
     pub(super) fn is_killed(&self) -> bool {
         self.is_killed.get()
     }

@@ -11,8 +11,9 @@ use ringway_client::Port;
 use ringway_scenes::{
     Daemon, PATIENCE, PATIENCE_VARIABLE, Said, frame, receive, ringway, send, until, until_some, why_ended,
 };
-use ringway_testing::child::{Ended, children};
+use ringway_testing::child::{self, Ended, children};
 use ringway_testing::file::directory;
+use ringway_testing::skip;
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -748,6 +749,39 @@ fn what_commands_changed_is_read_without_privileges_also_at_the_first_start() {
     assert!(!daemon.path("run/control.sock").exists());
     daemon.heal("read-state");
     until("the daemon is ready", || daemon.ended().is_none() && daemon.run(&["status"]) == Some(0));
+}
+
+#[test]
+fn a_successor_has_the_processors_before_others_until_it_serves() {
+    if !rustix::process::geteuid().is_root() {
+        skip!("needs root: nobody else may set a higher priority");
+    }
+    let daemon = Failing::start("[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n", &[]);
+    let own = child::thread_priorities(daemon.child.id())[0];
+    let of = |name: &str| {
+        let all = children(daemon.child.id(), name).into_iter().flat_map(child::thread_priorities);
+        all.collect::<std::collections::BTreeSet<_>>()
+    };
+    until("another switch waits", || {
+        let waiting = children(daemon.child.id(), "ringway-next");
+        waiting.into_iter().any(|waiting| !children(waiting, "ringway-closer").is_empty())
+    });
+    daemon.inject("read-state", "stall");
+    let first = children(daemon.child.id(), "ringway-switch")[0];
+    child::signal(first, Signal::KILL);
+    until("its successor hurries", || {
+        children(daemon.child.id(), "ringway-switch").iter().all(|number| *number != first)
+            && of("ringway-switch").first() == Some(&-20)
+    });
+    daemon.heal("read-state");
+    daemon.until_state("vm", "waiting");
+    until("all go on as before", || {
+        ["ringway-switch", "ringway-opener"].iter().all(|name| of(name).iter().eq([&own]))
+            && children(children(daemon.child.id(), "ringway-switch")[0], "ringway-closer")
+                .into_iter()
+                .flat_map(child::thread_priorities)
+                .all(|priority| priority == own)
+    });
 }
 
 #[test]
