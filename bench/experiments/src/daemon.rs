@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringway_client::{Port, Shape};
 use ringway_link::{ProcessLink, ProcessOptions};
 use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::child::Program;
 use crate::machine::{self, ContextSwitches};
@@ -74,7 +74,7 @@ pub struct Settings {
     pub taps: Vec<String>,
     /// Keys of the bucket "shared"; `None`: there is no bucket.
     pub bucket: Option<&'static str>,
-    /// A keeper starts the switch, and another one when it ends. Otherwise it is one process, which is held and measured.
+    /// A keeper starts the switch, and another one when it ends, and the switch has given up its privileges. Otherwise it is one process.
     pub is_kept: bool,
 }
 
@@ -156,6 +156,7 @@ pub struct Daemon {
     vhost_user: usize,
     nics: bool,
     attached: usize,
+    is_kept: bool,
 }
 
 impl Daemon {
@@ -180,8 +181,8 @@ impl Daemon {
             return Err(io::Error::other(format!("{} run is not ready: {}", settings.program.display(), words.trim())));
         }
         let (command, nics) = (settings.program.clone(), settings.e1000.is_some());
-        let &Settings { shape, vhost_user, .. } = settings;
-        Ok(Daemon { program, command, scratch, shape, vhost_user, nics, attached: 0 })
+        let &Settings { shape, vhost_user, is_kept, .. } = settings;
+        Ok(Daemon { program, command, scratch, shape, vhost_user, nics, attached: 0, is_kept })
     }
 
     /// Attaches `count` ports of another shape, which carry nothing.
@@ -189,7 +190,7 @@ impl Daemon {
     /// # Errors
     /// The daemon refuses one.
     pub fn attach_idle(&mut self, count: usize) -> io::Result<Vec<ProcessEndpoint>> {
-        self.program.resume()?;
+        self.go_on()?;
         (0..count).map(|number| self.attach_as(&format!("idle{number}"), IDLE)).collect()
     }
 
@@ -207,6 +208,30 @@ impl Daemon {
         let mut command = Command::new(&self.command);
         command.arg("--runtime-dir").arg(self.scratch.path("run"));
         command
+    }
+
+    /// Has it stand still, the keeper before its switch.
+    fn stand_still(&mut self) -> io::Result<()> {
+        self.program.hold()?;
+        if !self.is_kept {
+            return Ok(());
+        }
+        let (switch, begun) = (self.switch()?, Instant::now());
+        kill_process(switch, Signal::STOP)?;
+        while !machine::is_stopped(switch)? {
+            if begun.elapsed() > PATIENCE {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the switch does not stop"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has it go on.
+    fn go_on(&mut self) -> io::Result<()> {
+        if self.is_kept {
+            kill_process(self.switch()?, Signal::CONT)?;
+        }
+        self.program.resume()
     }
 
     /// Returns the process below the keeper.
@@ -363,18 +388,18 @@ impl Network for Daemon {
     type Port = ProcessEndpoint;
 
     fn attach(&mut self, count: usize) -> io::Result<Vec<ProcessEndpoint>> {
-        self.program.resume()?;
+        self.go_on()?;
         let first = self.attached;
         self.attached += count;
         (first..self.attached).map(|number| self.attach_as(&Daemon::port_name(number), self.shape)).collect()
     }
 
     fn hold(&mut self) -> io::Result<()> {
-        self.program.hold()
+        self.stand_still()
     }
 
     fn resume(&mut self) -> io::Result<()> {
-        self.program.resume()
+        self.go_on()
     }
 }
 
@@ -385,11 +410,11 @@ impl VhostSwitch for Daemon {
     }
 
     fn hold(&mut self) -> io::Result<()> {
-        self.program.hold()
+        self.stand_still()
     }
 
     fn resume(&mut self) -> io::Result<()> {
-        self.program.resume()
+        self.go_on()
     }
 }
 

@@ -54,6 +54,7 @@ mod policy;
 mod programs;
 pub mod report;
 pub mod report_file;
+mod sandbox;
 pub mod scratch;
 pub mod series;
 pub mod session;

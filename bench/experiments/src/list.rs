@@ -8,8 +8,8 @@ use crate::{
     ancs, drop_rate, e1000_forwarding, e1000_guests, e1000_instructions, e1000_polls, e1000_tcp, fig06_07_destinations,
     fig08_switch_batch, fig09_receive_batch, fig10_send_batch, fig11_frame_size, fig12_round_trip, flooded,
     forwarding_programs, headline, hosts, idle_ports, isolation, lwep, lwep_binding, lwep_connections, lwep_fairness,
-    lwep_guard, lwep_guests, lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, shaping, shaping_tcp,
-    shares, survive, vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications,
+    lwep_guard, lwep_guests, lwep_hosts, lwep_segmentation, lwep_utilisation, policy, programs, sandbox, shaping,
+    shaping_tcp, shares, survive, vale_table_1, vhost_forwarding, vhost_latency, vhost_neighbours, vhost_notifications,
     vhost_utilisation, vhost_virtio_user, vm_intervals, vm_pacing, vm_shaping, vm_tcp, wire,
 };
 
@@ -91,6 +91,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "rate against number of idle ports, 1 to 1,024",
         reading: "The row \"two ports only\" is measured without idle ports.",
         run: idle_ports::run,
+    },
+    Experiment {
+        name: "sandbox",
+        source: "SECURITY.md",
+        about: "rate and round trip of the switch behind its keeper, without privileges and with few system calls, beside the same in one process",
+        reading: "Both are the same executable; the curve \"one process\" is `ringway run --no-keeper`.",
+        run: sandbox::run,
     },
     Experiment {
         name: "survive",

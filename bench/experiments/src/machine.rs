@@ -104,6 +104,19 @@ fn rfc3339(seconds: u64) -> String {
     format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
 }
 
+/// Returns true if no thread of the process runs, as SIGSTOP has it.
+///
+/// # Errors
+/// There is no such process.
+pub fn is_stopped(process: Pid) -> io::Result<bool> {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))?;
+    let state = |thread: io::Result<fs::DirEntry>| {
+        let stat = fs::read_to_string(thread.ok()?.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    Ok(threads.filter_map(state).all(|state| state == 'T'))
+}
+
 /// Returns the process of this name whose parent is `parent`, and which has not begun to end.
 ///
 /// # Errors
