@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringway_runtime::call;
+use ringway_runtime::{call, warn_limited};
 use ringway_switch::Port;
 
 use crate::known::KnownPorts;
@@ -35,28 +35,20 @@ const PREPARED_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    starting: Mutex<Starting>,
+    threads: Vec<JoinHandle<()>>,
+    /// Says once whether pollers can be relieved.
+    prepared: Mutex<Option<Receiver<bool>>>,
     /// Ends before the pollers.
     relief: Vec<JoinHandle<()>>,
     /// Ends after the pollers.
     reaper: Reaper,
 }
 
-/// What an engine that starts waits for.
-#[derive(Debug)]
-struct Starting {
-    /// Pollers that are not known to run.
-    threads: Vec<Spare>,
-    /// Says once that pollers can be relieved.
-    prepared: Option<Receiver<()>>,
-}
-
 impl Engine {
     /// Starts the pollers, which serve no port yet.
     ///
     /// # Errors
-    /// The kernel refuses a thread, a descriptor or memory. [`Engine::wait_until_started`] has further ones.
+    /// The kernel refuses a thread, a descriptor or the pinning to a CPU that is not there.
     pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         call::prepare();
         let cores: Vec<Option<usize>> = match settings.cores.as_slice() {
@@ -83,33 +75,34 @@ impl Engine {
         });
         let reaper = Reaper::start(&shared, queue)?;
         let (relief, prepared) = relieving::start(&shared, settings)?;
-        let starting = Mutex::new(Starting { threads: Vec::new(), prepared: Some(prepared) });
-        let engine = Engine { shared: Arc::clone(&shared), threads: Mutex::default(), relief, starting, reaper };
-        for state in &shared.states {
+        let prepared = Mutex::new(Some(prepared));
+        let mut engine = Engine { shared: Arc::clone(&shared), threads: Vec::new(), relief, prepared, reaper };
+        // All at once: each takes a moment until it serves.
+        let ordered = shared.states.iter().map(|state| {
             let thread = spare(&shared, settings, name_of(&shared, state.number))?;
             thread.order(Arc::clone(state));
-            lock(&engine.starting).threads.push(thread);
-        }
-        Ok(engine)
-    }
-
-    /// Waits until all pollers run, and all that relieves them is there: once a client's port is served, the client can keep the kernel from giving any.
-    /// [`Engine::publish`] waits, too. The start of an engine that this is not called for costs its caller less.
-    ///
-    /// # Errors
-    /// The kernel refuses a descriptor, or the pinning to a CPU that is not there.
-    pub fn wait_until_started(&self) -> io::Result<()> {
-        let mut starting = lock(&self.starting);
+            Ok(thread)
+        });
+        let ordered: Vec<io::Result<Spare>> = ordered.collect();
         let mut failed = None;
-        for thread in starting.threads.drain(..) {
-            match thread.begun() {
-                Ok(thread) => lock(&self.threads).push(thread),
+        for thread in ordered {
+            match thread.and_then(Spare::begun) {
+                Ok(thread) => engine.threads.push(thread),
                 Err(why) => failed = Some(why),
             }
         }
-        // What there is no room for is tried again each second.
-        let _ = starting.prepared.take().map(|prepared| prepared.recv_timeout(PREPARED_WITHIN));
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(engine), Err)
+    }
+
+    /// Waits, the first time, until the threads and the memory are there that relieve pollers: once a client's port is served, it can keep the kernel from
+    /// giving any. They are made while ports are opened.
+    fn wait_until_prepared(&self) {
+        let prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if prepared.is_some_and(|prepared| prepared.recv_timeout(PREPARED_WITHIN) != Ok(true)) {
+            warn_limited(
+                "threads or memory are missing that take over from a poller which a client holds up: they are tried again each second",
+            );
+        }
     }
 
     /// The pollers without those of ports in quarantine.
@@ -119,8 +112,7 @@ impl Engine {
 
     /// Makes the pollers serve this topology, from their next batch on.
     pub fn publish(&self, topology: Topology) {
-        // Who wants to know has asked.
-        let _ = self.wait_until_started();
+        self.wait_until_prepared();
         self.shared.known.add(&topology);
         // Before the lock, as it takes memory.
         let topology = Arc::new(topology);
@@ -188,8 +180,7 @@ impl Engine {
         self.shared.states.iter().for_each(|state| state.wake());
         let until = Instant::now() + within;
         let relieving = self.shared.relief.take_successors();
-        let threads = lock(&self.threads);
-        let are_done = || threads.iter().chain(&relieving).all(JoinHandle::is_finished);
+        let are_done = || self.threads.iter().chain(&relieving).all(JoinHandle::is_finished);
         while !are_done() && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -229,7 +220,6 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let _ = self.wait_until_started();
         self.shared.stop.store(true, Ordering::Release);
         self.shared.relief.wake();
         for thread in self.relief.drain(..) {
@@ -237,8 +227,8 @@ impl Drop for Engine {
         }
         self.shared.relief.take_spares().into_iter().for_each(Spare::end);
         self.shared.states.iter().for_each(|state| state.wake());
-        let threads = std::mem::take(&mut *lock(&self.threads));
-        for thread in threads.into_iter().chain(self.shared.relief.take_successors()) {
+        self.threads.extend(self.shared.relief.take_successors());
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         // Another engine may serve the ports.
@@ -249,8 +239,4 @@ impl Drop for Engine {
         self.shared.old.close();
         self.reaper.end();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -51,14 +51,14 @@ const HELD_FOR: Duration = Duration::from_millis(1);
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Starts the relieving thread, the threads that can relieve others, and one that starts further ones and maps memory for detours: it may wait for
-/// the kernel, as each thread that maps memory. That one says when all are there for the first time, or when there was no room for one.
+/// the kernel, as each thread that maps memory. That one says when all are there for the first time, or that there was no room for one.
 ///
 /// # Errors
 /// The kernel refuses a thread.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     settings: &EngineSettings,
-) -> io::Result<(Vec<JoinHandle<()>>, Receiver<()>)> {
+) -> io::Result<(Vec<JoinHandle<()>>, Receiver<bool>)> {
     let (prepared, is_prepared) = channel();
     let (for_spares, of_spares) = (Arc::clone(shared), settings.clone());
     let starter = std::thread::Builder::new().name("spares".into());
@@ -82,7 +82,7 @@ fn add_spare(shared: &Arc<Shared>, settings: &EngineSettings) -> io::Result<()> 
 }
 
 /// Maps memory for further detours, and starts a spare thread for each one that is taken, until the engine ends.
-fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings, prepared: &Sender<()>) {
+fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings, prepared: &Sender<bool>) {
     while !shared.stop.load(Ordering::Acquire) {
         shared.relief.forget_ended();
         let has_memory = prepare_detours();
@@ -92,7 +92,7 @@ fn start_spares(shared: &Arc<Shared>, settings: &EngineSettings, prepared: &Send
             continue;
         }
         // Nobody hears it from the second time on.
-        let _ = prepared.send(());
+        let _ = prepared.send(is_done);
         if is_done {
             std::thread::park();
         } else {

@@ -36,7 +36,7 @@ use super::live::{LivePort, LiveSwitch, NewPort};
 use super::open::{self, Place};
 use super::programs::{LoadedProgram, WantedProgram, is_same_program};
 use super::refused::Refused;
-use super::state::{Daemon, choose_poller, start_engine, wait_for_engine};
+use super::state::{Daemon, choose_poller, start_engine};
 use super::wanted_device::WantedDevice;
 
 /// Longest wait for ports to close the sockets that new ports are to have.
@@ -107,8 +107,6 @@ impl Daemon {
             self.apply_action(&mut candidate, &target, action)?;
         }
         self.open_deferred(&mut candidate)?;
-        // Their threads have had as long as the ports took.
-        wait_for_engine(candidate.engine.as_ref().unwrap_or(&self.engine))?;
         let mut steps: Vec<String> = actions.iter().map(ToString::to_string).collect();
         for (name, program) in loaded {
             let Some(switch) = candidate.switches.get_mut(&name) else { continue };
@@ -262,12 +260,7 @@ impl Daemon {
                     candidate.switches.remove(name);
                 }
             },
-            Action::ChangeEngine { to, .. } => {
-                let engine = start_engine(to)?;
-                // Before anything is opened that would be closed again.
-                wait_for_engine(&engine)?;
-                candidate.engine = Some(engine);
-            }
+            Action::ChangeEngine { to, .. } => candidate.engine = Some(start_engine(to)?),
             Action::ChangeAttach { .. }
             | Action::ChangeMemory { .. }
             | Action::ChangeSockets { .. }

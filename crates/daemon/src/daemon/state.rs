@@ -404,10 +404,10 @@ pub(super) fn choose_poller(
     (0..pollers).min_by_key(|&poller| load[poller]).unwrap_or(0)
 }
 
-/// Starts the pollers, and does not wait for their threads ([`wait_for_engine`]).
+/// Starts the pollers.
 ///
 /// # Errors
-/// A thread cannot be had.
+/// A CPU or a thread cannot be had.
 pub(super) fn start_engine(settings: &ringway_config::Engine) -> Result<Engine, Refused> {
     let settings = EngineSettings {
         cores: settings.cores.iter().map(|&core| core as usize).collect(),
@@ -419,17 +419,5 @@ pub(super) fn start_engine(settings: &ringway_config::Engine) -> Result<Engine, 
         batch: settings.batch as usize,
         pacing: settings.pacing,
     };
-    Engine::start(&settings).map_err(not_started)
-}
-
-/// Waits until the pollers of an engine run.
-///
-/// # Errors
-/// A CPU cannot be had.
-pub(super) fn wait_for_engine(engine: &Engine) -> Result<(), Refused> {
-    engine.wait_until_started().map_err(not_started)
-}
-
-fn not_started(why: io::Error) -> Refused {
-    Refused::by_system(format!("cannot start the pollers: {why}"), &why)
+    Engine::start(&settings).map_err(|why| Refused::by_system(format!("cannot start the pollers: {why}"), &why))
 }

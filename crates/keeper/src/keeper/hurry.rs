@@ -1,57 +1,48 @@
-//! A switch that takes the place of another one has the processors before other programs until it serves: clients wait. Where control groups or sessions share the
-//! processors (cgroups(7), `CPUWeight=`; sched(7), autogroup), this counts within its group only.
+//! A switch that takes the place of another one, and waited for that, has the processors before other programs for a moment, as clients wait. Where control groups
+//! or sessions share the processors (cgroups(7), `CPUWeight=`; sched(7), autogroup), this counts within its group only.
+//!
+//! Only the switch: closers and compilers, which others start for it, may live longer than anyone knows of them.
+
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 
-use super::opening::Opening;
-use super::switch::Switch;
-
 /// Its priority (nice(1)) until it serves.
 const FIRST: i32 = -20;
+/// Longest time. A switch with hundreds of ports serves after a tenth of it.
+const HURRIES_FOR: Duration = Duration::from_secs(1);
 /// Most looks at its threads: one may start another while they are looked at.
 const LOOKS_MOST: usize = 4;
 
-/// Sets the priority of a switch, its closer and its opener. Threads that they start later have it, too. Without the privilege, nothing changes.
-pub(super) fn begin(switch: &Switch, opening: &Opening) {
-    let own = getpriority_process(None);
-    threads(switch, opening).filter(|thread| getpriority_process(Some(*thread)) == own).for_each(|thread| {
-        let _ = setpriority_process(Some(thread), FIRST);
-    });
+/// A switch that hurries. Dropped when its threads are to have the keeper's own priority again.
+#[derive(Debug)]
+pub(super) struct Hurry {
+    switch: Pid,
+    /// When it is over in any case.
+    pub(super) until: Instant,
 }
 
-/// Gives all their threads the keeper's own priority again.
-pub(super) fn end(switch: &Switch, opening: &Opening) {
-    let own = getpriority_process(None).unwrap_or(0);
-    for _ in 0..LOOKS_MOST {
-        let hurry = threads(switch, opening).filter(|thread| getpriority_process(Some(*thread)) == Ok(FIRST));
-        if own == FIRST || hurry.filter(|thread| setpriority_process(Some(*thread), own).is_ok()).count() == 0 {
-            return;
-        }
+impl Hurry {
+    /// Raises the priority of a switch that is a child of this process and has not ended. Threads that it starts later have it, too. `None`: the keeper may not.
+    pub(super) fn begin(switch: Pid) -> Option<Self> {
+        let raised = threads(switch).filter(|thread| setpriority_process(Some(*thread), FIRST).is_ok()).count();
+        (raised > 0).then(|| Self { switch, until: Instant::now() + HURRIES_FOR })
     }
 }
 
-/// The threads of a switch, of its children, and of its opener.
-fn threads(switch: &Switch, opening: &Opening) -> impl Iterator<Item = Pid> {
-    let switch = switch.process_number();
-    let children = tasks(switch).filter_map(move |thread| {
-        // Without CONFIG_PROC_CHILDREN there is no such file.
-        std::fs::read_to_string(format!("/proc/{}/task/{}/children", number(switch), number(thread))).ok()
-    });
-    let children: Vec<_> =
-        children.flat_map(|all| all.split_ascii_whitespace().filter_map(parse).collect::<Vec<_>>()).collect();
-    [switch].into_iter().chain(children).chain(opening.process_number()).flat_map(tasks)
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        let own = getpriority_process(None).unwrap_or(0);
+        // A thread that has gone back from the first priority by itself has one in between.
+        let hurries = |thread: &Pid| getpriority_process(Some(*thread)).is_ok_and(|priority| priority < own);
+        let slow = |thread: Pid| setpriority_process(Some(thread), own).is_ok();
+        let _ =
+            (0..LOOKS_MOST).find(|_| threads(self.switch).filter(hurries).filter(|thread| slow(*thread)).count() == 0);
+    }
 }
 
 /// The threads of a process.
-fn tasks(process: Pid) -> impl Iterator<Item = Pid> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", number(process)));
-    tasks.into_iter().flatten().filter_map(|entry| parse(entry.ok()?.file_name().to_str()?))
-}
-
-fn parse(number: &str) -> Option<Pid> {
-    Pid::from_raw(number.parse().ok()?)
-}
-
-fn number(process: Pid) -> i32 {
-    process.as_raw_nonzero().get()
+fn threads(process: Pid) -> impl Iterator<Item = Pid> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+    tasks.into_iter().flatten().filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?))
 }

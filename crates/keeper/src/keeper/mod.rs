@@ -43,6 +43,7 @@ use crate::request::Answer;
 use death::Death;
 use grants::Grants;
 use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
+use hurry::Hurry;
 use next::Next;
 use opening::Opening;
 pub use options::{Ended, Event, Options, Role};
@@ -214,12 +215,11 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             Some(upgrade) => upgrade.take_prepared(),
             None => self.standby.take(),
         };
+        // It has done what others would wait for: it starts no processes any more.
+        let hurry = prepared.as_ref().and_then(|next| Hurry::begin(next.switch.process_number()));
         let next = prepared.map_or_else(|| self.start(Role::Switch), Ok)?;
-        if starts > 0 {
-            hurry::begin(&next.switch, &next.opening);
-        }
         let begin = Message::Begin { starts, failed: self.pauses.failed(), end: end.to_owned() };
-        Ok(Serving { starts, died, ..Serving::new(next, self.left(begin)) })
+        Ok(Serving { starts, died, hurry, ..Serving::new(next, self.left(begin)) })
     }
 
     /// Goes on where another keeper was.
@@ -310,6 +310,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             if ends.is_some() || has_ended(&serving.switch.process) {
                 // What it said before its end holds. Signals are for the next one.
                 self.hear(&mut serving);
+                // While nobody else has its number.
+                serving.hurry = None;
                 let Serving { switch, .. } = serving;
                 let (status, socket) = match ends {
                     Some(status) => switch.leave(status),
@@ -350,8 +352,9 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 let Serving { switch, opening, .. } = &mut serving;
                 opening.go_on(switch, &self.grants, |program| (self.options.command)(program, Role::Opener));
             }
+            serving.hurry = serving.hurry.filter(|hurry| hurry.until > Instant::now());
             serving.send_at = serving.send_at.filter(|at| *at > Instant::now());
-            if serving.send_at.is_none() && !send_left(&self.store, &serving.switch, &mut serving.unsent, None) {
+            if serving.send_at.is_none() && !self.send_left(&mut serving) {
                 serving.send_at = Some(Instant::now() + SEND_AGAIN);
             }
             self.go_on_with_upgrade(&serving);
@@ -418,7 +421,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let carrier = self.upgrade.as_ref().and_then(|upgrade| upgrade.phase.carrier());
         let quiet_at = carrier.filter(|carrier| carrier.looks_again()).map(|_| Instant::now() + SEND_AGAIN);
         let opens_at = [opening_at, next_at, standby_at, quiet_at].into_iter().flatten().min();
-        let wake_at = [serving.send_at, told_until, upgrade_until, request_until, opens_at, look_at];
+        let hurry_until = serving.hurry.as_ref().map(|hurry| hurry.until);
+        let wake_at = [serving.send_at, hurry_until, told_until, upgrade_until, request_until, opens_at, look_at];
         let wake_at = wake_at.into_iter().flatten().min();
         let wait = wake_at.map(|at| timespec(at.saturating_duration_since(Instant::now())));
         let both = PollFlags::IN | PollFlags::OUT;
@@ -472,7 +476,8 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
         let is_late = upgrade.until <= Instant::now();
         match &mut upgrade.phase {
             Phase::Checking(check) => {
-                send_left(&self.store, &check.process, &mut check.unsent, Some(self.options.checked));
+                let only = Some(self.options.checked);
+                send_left(&self.store, &check.process, &mut check.unsent, only, 1);
                 if !has_ended(&check.process.process) {
                     if is_late {
                         return self
@@ -661,7 +666,7 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                         let now = Instant::now();
                         (serving.ready, serving.look_at) = (Some(now), Some(now + SUSPECT_AFTER));
                         serving.death = self.watch(&serving.switch);
-                        hurry::end(&serving.switch, &serving.opening);
+                        serving.hurry = None;
                         self.serves(serving.died);
                         (self.notify)(Event::Is(State::Ready));
                     }
@@ -679,6 +684,13 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
                 _ => return serving.switch.end_for("it says what the keeper does not understand"),
             }
         }
+    }
+
+    /// Sends what was left to a switch that was started.
+    fn send_left(&self, serving: &mut Serving) -> bool {
+        // One of an older version, whose keeper was replaced, does not understand messages about several names. The one after it gets others.
+        let names = if self.pauses.failed() == 0 { usize::MAX } else { 1 };
+        send_left(&self.store, &serving.switch, &mut serving.unsent, None, names)
     }
 
     /// A switch serves, for the first time. `died`: the end of the one before.
@@ -714,14 +726,21 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
     }
 }
 
-/// Sends what was left, as much as there is room for, with the files of `only` these names, if it says so. Returns false if it has to be tried again after a while.
-fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, only: Option<&[&str]>) -> bool {
+/// Sends what was left, as much as there is room for, with the files of `only` these names, if it says so, and at most `names` of them in a message. Returns false if it
+/// has to be tried again after a while.
+fn send_left(
+    store: &Store,
+    switch: &Switch,
+    unsent: &mut VecDeque<Message>,
+    only: Option<&[&str]>,
+    names: usize,
+) -> bool {
     let files_of = |name: &str| match only {
         Some(only) if !only.contains(&name) => Vec::new(),
         _ => store.files(name),
     };
     while let Some(message) = unsent.front() {
-        let (several, mut files, count) = several(unsent, files_of);
+        let (several, mut files, count) = several(unsent, files_of, names);
         let message = several.as_ref().unwrap_or(message);
         // What a switch does is no matter to a process that only looks.
         if matches!(message, Message::Begin { .. }) && only.is_none() {
@@ -747,9 +766,10 @@ fn send_left(store: &Store, switch: &Switch, unsent: &mut VecDeque<Message>, onl
 fn several<'s>(
     unsent: &VecDeque<Message>,
     files_of: impl Fn(&str) -> Vec<BorrowedFd<'s>>,
+    names: usize,
 ) -> (Option<Message>, Vec<BorrowedFd<'s>>, usize) {
     let (mut entries, mut files, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for message in unsent {
+    for message in unsent.iter().take(names) {
         let Message::Left { name, note } = message else { break };
         let own = files_of(name);
         let entry = Entry { name: name.clone(), note: note.clone(), files: own.len() as u8 };
@@ -762,7 +782,8 @@ fn several<'s>(
         files.extend(own);
     }
     let count = entries.len().max(1);
-    ((!entries.is_empty()).then_some(Message::Several(entries)), files, count)
+    // One alone goes as it is.
+    ((count > 1).then_some(Message::Several(entries)), files, count)
 }
 
 fn timespec(time: Duration) -> Timespec {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, shutdown};
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 use super::grants::Grants;
 use super::switch::{SEND_AGAIN, Switch, has_ended};
@@ -46,11 +46,6 @@ impl Opening {
     /// The opener, if the switch knows of it.
     pub(super) fn known(&self) -> Option<&Switch> {
         self.process.as_ref().filter(|_| !self.untold)
-    }
-
-    /// Its process's number.
-    pub(super) fn process_number(&self) -> Option<Pid> {
-        self.process.as_ref().map(Switch::process_number)
     }
 
     /// What to wait for.

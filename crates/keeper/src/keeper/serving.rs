@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use super::death::Death;
 use super::hang::Looks;
+use super::hurry::Hurry;
 use super::next::Next;
 use super::opening::Opening;
 use super::switch::{Switch, how};
@@ -41,6 +42,8 @@ pub(super) struct Serving {
     pub(super) hung: Option<usize>,
     /// Tells its death early.
     pub(super) death: Option<Death>,
+    /// It has the processors before others.
+    pub(super) hurry: Option<Hurry>,
 }
 
 /// How a switch ended.
@@ -81,6 +84,7 @@ impl Serving {
             look_at: None,
             hung: None,
             death: None,
+            hurry: None,
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringway_runtime::contain;
+use rustix::process::{getpriority_process, setpriority_process};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 #[cfg(not(feature = "programs"))]
@@ -124,7 +125,8 @@ impl Shared {
     /// Loads one program after the other. Takes long.
     fn load(&self) {
         // Pollers on the same processor go first. The compiler inherits it.
-        let _ = rustix::process::nice(10);
+        let own = getpriority_process(None).unwrap_or(0).max(0);
+        let _ = setpriority_process(None, own + 10);
         while let Some(wanted) = self.next() {
             // Before they are read: what changes later is seen.
             let seen = Seen::now(&wanted.keys, can_load().is_ok());

@@ -5,7 +5,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,8 @@ static KEEPER: OnceLock<Arc<Mutex<Keeper>>> = OnceLock::new();
 static ANSWERED: Condvar = Condvar::new();
 /// A close has ended, or counts no more.
 static CLOSED: Condvar = Condvar::new();
+/// A closer had no descriptors left.
+static IS_SHORT: AtomicBool = AtomicBool::new(false);
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 struct Keeper {
@@ -261,6 +263,10 @@ pub(super) fn hold(file: BorrowedFd<'_>, owner: Process, outlives: bool) -> io::
 /// # Errors
 /// It cannot have them now.
 pub(super) fn hold_left(files: &[BorrowedFd<'_>], owner: Process, outlives: bool) -> io::Result<Vec<Copy>> {
+    if IS_SHORT.load(Ordering::Relaxed) {
+        // It may not get them.
+        return files.iter().map(|file| hold(*file, owner, outlives)).collect();
+    }
     let until = Instant::now() + ANSWERS_WITHIN;
     loop {
         let asked = keeper().lock().ask(files, owner, outlives);
@@ -579,6 +585,7 @@ fn hear(keeper: &Mutex<Keeper>, generation: u64, message: Message, files: Vec<Ow
             }
         }
         Message::NotHeld { id } => {
+            IS_SHORT.store(true, Ordering::Relaxed);
             warn_limited("the closer has no descriptors left for copies");
             locked.lose(id);
             ANSWERED.notify_all();

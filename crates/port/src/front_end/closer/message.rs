@@ -102,7 +102,7 @@ impl Message {
             1 => Self::Switch,
             2 => {
                 let (owner, outlives) = (u32::try_from(two).ok().and_then(NonZeroU32::new), three >> 32 != 0);
-                Self::Hold { id: one, files: three as u32, owner, outlives }
+                Self::Hold { id: one, files: files_from(one, three & u64::from(u32::MAX))?, owner, outlives }
             }
             3 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Receive },
             11 => Self::Take { connection: one, first: two, bytes: three, how: Taking::Peek },
@@ -117,10 +117,16 @@ impl Message {
             7 => Self::Closed { id: one },
             8 => Self::Closing { id: one },
             9 => Self::NotHeld { id: one },
-            10 => Self::Held { id: one, files: two },
+            10 => Self::Held { id: one, files: files_from(one, two)?.into() },
             _ => return None,
         })
     }
+}
+
+/// A number of files in one message, whose numbers begin with this one.
+fn files_from(first: u64, files: u64) -> Option<u32> {
+    first.checked_add(files)?;
+    u32::try_from(files).ok().filter(|files| *files as usize <= MOST_FILES)
 }
 
 /// Sends a message with files, at most [`MOST_FILES`].
@@ -191,7 +197,7 @@ mod tests {
         for message in [
             Message::Switch,
             Message::Hold { id, files: 1, owner: None, outlives: false },
-            Message::Hold { id, files: u32::MAX, owner: NonZeroU32::new(u32::MAX), outlives: true },
+            Message::Hold { id: first, files: 253, owner: NonZeroU32::new(u32::MAX), outlives: true },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Receive },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Peek },
             Message::Take { connection: id, first, bytes: 9, how: Taking::Discard { files: 253 } },
@@ -202,11 +208,15 @@ mod tests {
             Message::Closed { id },
             Message::Closing { id },
             Message::NotHeld { id },
-            Message::Held { id, files: 253 },
+            Message::Held { id: first, files: 253 },
         ] {
             assert_eq!(Message::decode(&message.encode()), Some(message));
         }
         assert_eq!(Message::decode(&[0; BYTES]), None);
+        for (id, files) in [(first, 254), (u64::MAX, 1)] {
+            assert_eq!(Message::decode(&Message::Hold { id, files, owner: None, outlives: false }.encode()), None);
+            assert_eq!(Message::decode(&Message::Held { id, files: files.into() }.encode()), None);
+        }
         assert_eq!(Message::decode(&Message::Switch.encode()[..24]), None);
     }
 }
