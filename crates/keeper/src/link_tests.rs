@@ -1,11 +1,11 @@
 //! What a switch takes of what a predecessor left.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 use super::link::Link;
-use super::message::{BYTES_MOST, Message, Received, receive, send};
+use super::message::{BYTES_MOST, Entry, Message, Received, receive, send};
 
 /// A switch to which a predecessor has left these names, each with this note, and the keeper's end.
 fn after(left: &[(&str, &str)]) -> (Link, OwnedFd) {
@@ -49,4 +49,32 @@ fn what_stays_is_taken_later_and_is_not_let_go_again() {
     assert_eq!(link.inherit("y").expect("it stays").name, "y#3");
     assert_eq!(link.give_up(|_| false), ["y#2"]);
     assert!(!link.has_left(|_| true) && link.give_up(|_| false).is_empty());
+}
+
+#[test]
+fn of_several_names_in_one_message_those_without_all_their_files_are_let_go() {
+    let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let entry = |name: &str, files| Entry { name: name.to_owned(), note: name.as_bytes().into(), files };
+    let several = Message::Several(vec![entry("none#1", 0), entry("two#2", 2), entry("cut#3", 2), entry("later#4", 0)]);
+    let files = [&own, &other, &own].map(AsFd::as_fd);
+    for (message, files) in [
+        (Message::Begin { starts: 1, failed: 0, end: String::new() }, &[][..]),
+        (several, &files[..]),
+        (Message::All, &[][..]),
+    ] {
+        send(&other, &message, files, SendFlags::empty()).unwrap();
+    }
+    let link = Link::over(own).unwrap();
+    let files = |name: &str| link.inherit(name).map(|left| (left.note, left.files.len()));
+    assert_eq!(files("two"), Some((b"two#2".to_vec(), 2)));
+    assert_eq!(files("none"), Some((b"none#1".to_vec(), 0)));
+    assert_eq!(files("later"), Some((b"later#4".to_vec(), 0)));
+    assert_eq!(files("cut"), None);
+    let mut bytes = vec![0; BYTES_MOST + 1];
+    let Ok(Received::Message { message: Message::Release { name, .. }, .. }) =
+        receive(&other, &mut bytes, RecvFlags::DONTWAIT)
+    else {
+        panic!("nothing is let go")
+    };
+    assert_eq!(name, "cut#3");
 }
