@@ -45,7 +45,8 @@ fn processes(runtime_dir: &Path) -> Vec<String> {
 /// Ends the daemon, which was told to end, and looks whether it leaves something.
 fn ends_in_order(mut daemon: Daemon) {
     assert_eq!(daemon.stop().code(), Some(0));
-    assert_eq!(processes(&daemon.runtime_dir()), Vec::<String>::new());
+    // The keeper waits for some no longer than two seconds.
+    until("all of its processes have ended", || processes(&daemon.runtime_dir()).is_empty());
     let mut left = daemon.left();
     left.retain(|name| name.ends_with(".sock") && !name.starts_with('.'));
     assert_eq!(left, Vec::<String>::new(), "sockets");
@@ -302,7 +303,8 @@ fn without_a_keeper_there_is_one_process_whose_end_is_the_end() {
     assert_eq!(processes(&daemon.runtime_dir()).len(), 1);
     daemon.kill();
     assert!(UnixStream::connect(daemon.socket("control.sock")).is_err(), "nobody listens");
-    assert_eq!(processes(&daemon.runtime_dir()), Vec::<String>::new());
+    // The keeper waits for some no longer than two seconds.
+    until("all of its processes have ended", || processes(&daemon.runtime_dir()).is_empty());
     daemon.replace();
     daemon.until_state("vm", "waiting");
     ends_in_order(daemon);

@@ -333,8 +333,8 @@ fn sockets_of_ports_stay_at_their_paths_and_who_connects_between_two_switches_wa
         let mut answer = [0; 20];
         vm.set_read_timeout(Some(PATIENCE)).unwrap();
         // GET_FEATURES.
-        vm.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).unwrap();
-        if vm.read_exact(&mut answer).is_err() {
+        let asked = vm.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat());
+        if asked.and_then(|()| vm.read_exact(&mut answer)).is_err() {
             // The dying switch had accepted it.
             vm = UnixStream::connect(daemon.socket("vm.sock")).expect("somebody listens");
             vm.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ringway_scenes::namespace::Namespace;
 use ringway_scenes::{Daemon, PATIENCE, PATIENCE_VARIABLE, receive, until, until_some, whole};
+use ringway_testing::child::{children, thread_states};
 use ringway_testing::skip;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::{Pid, Signal, kill_process};
@@ -83,11 +84,17 @@ fn program(wire: &Wire) -> Option<String> {
     words.nth(2).map(str::to_owned)
 }
 
-/// Files that the keeper has open.
-/// With those of a switch that waits.
+/// Files that the keeper has open, with those of a switch that waits, and of its opener.
 fn files_of_keeper(daemon: &Daemon) -> usize {
-    let _ = daemon.waiting();
-    std::fs::read_dir(format!("/proc/{}/fd", daemon.keeper())).unwrap().count()
+    until_some("the keeper has started both, and rests", || {
+        let rests = || {
+            children(daemon.keeper(), "ringway-next").len() == 2
+                && thread_states(daemon.keeper()).iter().all(|state| *state == 'S')
+        };
+        let before = rests();
+        let count = std::fs::read_dir(format!("/proc/{}/fd", daemon.keeper())).unwrap().count();
+        (before && rests()).then_some(count)
+    })
 }
 
 fn has_no_fault(daemon: &Daemon) -> bool {
