@@ -70,7 +70,7 @@ impl Wanted {
         self == Wanted::NotOurs
     }
 
-    /// Returns the filter (Documentation/networking/filter.rst). The filter repeats what the socket's address and options say, because whoever has the socket can
+    /// Returns the filter (Documentation/networking/filter.rst). The filter repeats what the socket's address and options say, because a process that has the socket can
     /// change those.
     fn filter(self, device: u32) -> Vec<libc::sock_filter> {
         let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };

@@ -9,7 +9,7 @@
 //!   hostile client could then disable its neighbours. Both ports pause, each further time for twice as long.
 //!
 //! A client that may make dynamic ports can use a new name each time. Ringway therefore also counts failures at dynamic ports for all such ports
-//! of a switch together, whoever else can have caused them: after repeated failures, clients make no further dynamic ports for a while.
+//! of a switch together, also those that others can have caused: after repeated failures, clients make no further dynamic ports for a while.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 //! The control thread of the switch has a robust futex in the [page](crate::page). A thread of the keeper waits for its mark. The switch can
 //! write anything there, so a mark only has the thread kill the switch and look: a successor is started once the kernel says of each thread that
 //! it is ending. Such a thread executes nothing of the switch any more. Where anything is not as it should be, the keeper waits for the pidfd.
-//! The keeper's main thread does not look: whoever reads what the kernel says of an ending process may have to unmap that process's memory.
+//! The keeper's main thread does not look: a thread that reads what the kernel says of an ending process may have to unmap that process's memory.
 
 use std::fs;
 use std::io;

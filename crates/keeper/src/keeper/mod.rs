@@ -8,6 +8,7 @@ mod death;
 mod grants;
 mod hang;
 mod hurry;
+mod left;
 mod next;
 mod opening;
 mod options;
@@ -31,19 +32,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::SIGCHLD;
 
 use crate::link::HANDED_OVER;
-use crate::message::{BYTES_MOST, Entry, Message, Received, State, receive, send};
+use crate::message::{BYTES_MOST, Message, Received, State, receive, send};
 use crate::page::{FIRST_SLOT, note_hang};
 use crate::request::Answer;
 use death::Death;
 use grants::Grants;
 use hang::{LOOK_EVERY, Looks, SUSPECT_AFTER};
 use hurry::Hurry;
+use left::send_left;
 use next::Next;
 use opening::Opening;
 pub use options::{Ended, Event, Options, Role};
@@ -60,9 +61,6 @@ use upgrade::{Check, Phase, Upgrade};
 
 /// Most messages of the switch between two looks at everything else. Its socket has room for fewer.
 const MESSAGES_MOST: usize = 1024;
-/// Most bytes and files of a message about several names. The switch takes what it has while the next one is made.
-const SEVERAL_BYTES: usize = 16 << 10;
-const SEVERAL_FILES: usize = 96;
 /// The service manager is told no more often that all is well.
 const ALIVE_EVERY: Duration = Duration::from_millis(5);
 /// Most switches that a signal ends before the first one has served.
@@ -724,66 +722,6 @@ impl<C: FnMut(&Path, Role) -> Command, N: FnMut(Event)> Keeper<C, N> {
             }
         }
     }
-}
-
-/// Sends what was left, as much as there is room for, with the files of `only` these names, if it says so, and at most `names` of them in a message. Returns false if it
-/// has to be tried again after a while.
-fn send_left(
-    store: &Store,
-    switch: &Switch,
-    unsent: &mut VecDeque<Message>,
-    only: Option<&[&str]>,
-    names: usize,
-) -> bool {
-    let files_of = |name: &str| match only {
-        Some(only) if !only.contains(&name) => Vec::new(),
-        _ => store.files(name),
-    };
-    while let Some(message) = unsent.front() {
-        let (several, mut files, count) = several(unsent, files_of, names);
-        let message = several.as_ref().unwrap_or(message);
-        // What a switch does is no matter to a process that only looks.
-        if matches!(message, Message::Begin { .. }) && only.is_none() {
-            files.extend(store.page().map(AsFd::as_fd));
-        }
-        match send(&*switch.socket, message, &files, SendFlags::DONTWAIT) {
-            Ok(()) => drop(unsent.drain(..count)),
-            Err(Errno::AGAIN) => return true,
-            // ETOOMANYREFS: too many descriptors are on their way.
-            Err(Errno::TOOMANYREFS | Errno::NOMEM | Errno::NOBUFS) => return false,
-            // The switch has ended.
-            Err(_) => {
-                unsent.clear();
-                return true;
-            }
-        }
-    }
-    true
-}
-
-/// Joins the first messages about names into one, with the files of all: both ends wake for each message. `None`: the first message is another one. Returns for how many it
-/// stands.
-fn several<'s>(
-    unsent: &VecDeque<Message>,
-    files_of: impl Fn(&str) -> Vec<BorrowedFd<'s>>,
-    names: usize,
-) -> (Option<Message>, Vec<BorrowedFd<'s>>, usize) {
-    let (mut entries, mut files, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for message in unsent.iter().take(names) {
-        let Message::Left { name, note } = message else { break };
-        let own = files_of(name);
-        let entry = Entry { name: name.clone(), note: note.clone(), files: own.len() as u8 };
-        bytes += entry.bytes();
-        let is_full = bytes > SEVERAL_BYTES || files.len() + own.len() > SEVERAL_FILES;
-        if is_full && !entries.is_empty() {
-            break;
-        }
-        entries.push(entry);
-        files.extend(own);
-    }
-    let count = entries.len().max(1);
-    // One alone goes as it is.
-    ((count > 1).then_some(Message::Several(entries)), files, count)
 }
 
 fn timespec(time: Duration) -> Timespec {

@@ -1,4 +1,4 @@
-//! What a keeper is to do, and what it tells whoever runs it.
+//! What a keeper is to do, and what it tells its caller.
 
 use std::path::PathBuf;
 use std::time::Duration;
